@@ -147,7 +147,7 @@ async def test_a_package_that_cannot_be_had_is_told_to_the_model(
     assert [event.outcome for event in finished] == ["error"]
 
 
-@pytest.mark.parametrize("sandbox", ["namespaces", "unsafe-local"])
+@pytest.mark.parametrize("sandbox", ["namespaces", pytest.param("unsafe-local", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "line", ["%pip install heron twig", "!pip install -q heron twig", "said = !pip install heron twig"]
 )

@@ -10,13 +10,16 @@ from typing import Any
 import anyio
 import pytest
 
-from pinfold.app import Link, Options, RemoteSession, SessionStore, acquire, fork
+from pinfold.app import Link, Options, RemoteSession, SessionStore, acquire, event_of, fork
+from pinfold.app.clients import entries_of
 from pinfold.events import (
     ActionFinished,
+    ActionStarted,
     Clear,
     Configure,
     Entry,
     FileChange,
+    Noticed,
     Rewind,
     RunCell,
     Say,
@@ -26,6 +29,7 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
+from pinfold.sandbox import Mount
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Script = Callable[..., str]
@@ -95,6 +99,26 @@ async def test_a_session_is_seen_and_changed_the_same_from_its_owner_and_from_el
         assert ended.text == "I am new"
     async with acquire(folder, session, Options()) as live:
         assert (await live.status()).model == other
+
+
+async def test_a_cell_that_is_interrupted_while_the_sandbox_starts_ends_before_that_and_the_next_one_runs(
+    workspace: Path, tmp_path: Path
+) -> None:
+    session, shared = new_session_id(), tmp_path / "shared"
+    shared.mkdir()
+    options = Options(workspace=workspace, mounts=(Mount(path=shared, writable=True),))
+    async with acquire(SessionStore().folder_of(session), session, options) as live:
+        async with live.subscribe(live.log.seq) as feed, anyio.create_task_group() as tasks:
+            tasks.start_soon(live.act, new_action_id(), RunCell(code="import time\ntime.sleep(600)"))
+            async for item in feed:
+                if isinstance(event_of(item), ActionStarted):
+                    tasks.cancel_scope.cancel()
+                    break
+        last = live.log.seq
+        assert (await live.act(new_action_id(), RunCell(code="6 * 7"))).value == "42"
+        events = [entry.event for entry in entries_of(live)]
+    assert isinstance(events[last - 1], ActionFinished)
+    assert any(isinstance(event, Noticed) and str(shared) in event.text for event in events[last:])
 
 
 async def test_a_fork_of_a_live_session_has_what_its_last_cell_did(workspace: Path) -> None:

@@ -189,6 +189,7 @@ def test_of_several_takers_one_wins_and_all_are_served(
     assert numbers == list(range(1, len(numbers) + 1))
 
 
+@pytest.mark.slow
 def test_an_owner_that_does_not_answer_is_named_and_the_exit_code_says_later(
     pinfold: Callable[..., Any], script: Any
 ) -> None:

@@ -12,14 +12,16 @@ from urllib.request import urlopen
 
 import pytest
 from anyio import to_thread
+from bench.tokens.o200k import encoding
 from msgspec.structs import replace
 
 from pinfold.app.session.promotion import Request, SkillSandbox, prepare_promotion, run_skill_tests, skill_tool
 from pinfold.app.trust.skills import find_skill, install_skill
 from pinfold.events import Json
 from pinfold.sandbox import provider_named
-from pinfold.tools import BUILT_IN, BadCall, BadTool
+from pinfold.tools import BUILT_IN, BadCall, BadTool, Registry
 from pinfold.tools.builtin.programs import ask
+from pinfold.tools.skills.skill_file import LINE_TOKENS
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 DOC = '    """Does what its name says."""\n'
@@ -231,6 +233,22 @@ async def test_a_call_that_touches_more_than_was_declared_fails_and_says_so(list
             await tool.function(port=listener[0], path="out")
     finally:
         await sandbox.close()
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_the_words_of_a_promoted_tool_cost_at_most_forty_tokens_of_each_request(long: bool) -> None:
+    words = "Multiplies prices by a factor, row by row. " * (30 if long else 1)
+    source = f'''def f(x: int) -> int:\n    """{words}\n\n    Args:\n        x: The price.\n    """\n    return x\n'''
+    skill = "---\nname: made\ndescription: x\nmetadata:\n  pinfold-tool: made\n  pinfold-function: f\n---\n"
+    install_skill("made", {"SKILL.md": skill.encode(), "scripts/made.py": source.encode()})
+    sandbox = SkillSandbox(provider_named("namespaces"))
+    tool = skill_tool(find_skill("made", None), sandbox, sandbox)
+    assert tool
+    (_, schema) = Registry([tool]).schemas()
+    told = schema.parameters["properties"]["x"].get("description", "")
+    assert told == ("" if long else "The price.")
+    assert len(encoding().encode(f"{schema.description} {told}")) <= LINE_TOKENS
+    assert tool.description == words.strip()  # what `help` shows
 
 
 async def test_a_call_leaves_nothing_for_the_next_one() -> None:

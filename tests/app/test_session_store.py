@@ -73,6 +73,21 @@ async def test_sessions_are_listed_the_last_used_first_with_what_was_said() -> N
     ]
 
 
+async def test_a_list_tells_what_is_new_in_a_session_and_forgets_one_that_is_gone() -> None:
+    folder = await shelve("s_old", days_ago=3)
+    await shelve("s_new")
+    store = SessionStore()
+    assert [item.id for item in store.sessions(1)] == ["s_new"]
+    log = Log(folder, SessionId("s_old"))
+    for title in ("one", "two"):  # while it is open, so that only its write-ahead log changes
+        await log.append(SessionChanged(title=title))
+        assert [(item.id, item.summary.title) for item in store.sessions(1)] == [("s_old", title)]
+        assert store.find(title)[0] == "s_old"
+    log.close()
+    store.remove(SessionId("s_old"))
+    assert [item.id for item in store.sessions()] == ["s_new"]
+
+
 async def test_gc_removes_what_is_too_old_then_the_oldest_over_the_quota() -> None:
     await shelve("s_ancient", days_ago=40)
     await shelve("s_older", days_ago=2, blob=b"x" * 500_000)

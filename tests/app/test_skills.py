@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ from skills_ref import validate
 from tests.app.test_memory_tools import calls
 from tests.app.test_session_tools import Asked, Script, seen, turn
 
-from pinfold import Agent, Approval
+from pinfold import Agent, Approval, TurnError
 from pinfold.app.trust.project_files import read_project_files
 from pinfold.app.trust.skills import find_skills, install_skill, skills_folder, trust_skill
 from pinfold.app.trust.workspace_trust import trust
-from pinfold.events import Event, Noticed, SessionOpened
+from pinfold.events import Event, Noticed, Reply, Request, RequestFailed, SessionOpened, Thought, convert
 from pinfold.model import ScriptedModel
 from pinfold.model.protocol import InText
 from pinfold.model.scripted import KeptReply
@@ -54,34 +55,72 @@ def skill_text(
     return f"---\nname: {name}\ndescription: {description}\n---\n\n{body}\n".encode()
 
 
-async def test_a_promoted_function_is_a_tool_at_once_and_in_the_next_session(
-    workspace: Path, script: Script, cell: Any
+class StrictModel(ScriptedModel):
+    """Refuses a native call of a tool that it was not offered, as providers do. `offered`: the names, by request."""
+
+    def __init__(self, *replies: dict[str, Any]) -> None:
+        self.replies = [convert(reply, KeptReply) for reply in replies]
+        super().__init__(self.replies)
+        self.offered: list[dict[str, str]] = []
+
+    async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
+        kept = self.replies[len(self.offered)]
+        self.offered.append({one.name: one.description for one in request.tools})
+        if unknown := [call.tool for call in kept.calls if call.tool not in self.offered[-1]]:
+            raise RequestFailed(f"{unknown[0]} is not among the tools", status=400)
+        async for piece in super().stream(request):
+            yield piece
+
+
+def strict(*replies: dict[str, Any]) -> tuple[StrictModel, InText]:
+    """A model that may call natively and in its text."""
+    model = StrictModel(*replies, {"text": "done"})
+    return model, InText(model, when="unless-native")
+
+
+async def test_a_promoted_function_is_a_tool_at_once_and_in_the_next_session_in_all_three_forms(
+    workspace: Path, cell: Any
 ) -> None:
     asked = Asked(True)
-    model = script(
-        cell(f"open('rsi_calculator.py', 'w').write({RSI!r})"),
-        cell("from rsi_calculator import calculate_rsi\ncalculate_rsi([100, 102, 101, 103, 105], 14)"),
-        calls("promote_skill", **PROMOTE),
+    in_text = {"text": f'<tool name="calculate_rsi">{json.dumps(CALL)}</tool>'}
+    native, in_code = (
         calls("calculate_rsi", **CALL),
-        cell("from servers.skills import calculate_rsi as rsi\nrsi(prices=[1.0, 2.0, 1.5])"),
+        cell("from servers.skills import calculate_rsi as f\nf(prices=[1.0, 2.0, 1.5])"),
     )
-    async with agent_of(workspace, model, approve=asked) as agent:
-        events = await turn(agent)
-    results = seen(events)
+    model, wrapped = strict(
+        {"text": f"```python\nopen('rsi_calculator.py', 'w').write({RSI!r})\n```"},
+        {"text": "```python\nfrom rsi_calculator import *\ncalculate_rsi([100, 102, 101, 103, 105], 14)\n```"},
+        {"text": f'<tool name="promote_skill">{json.dumps(PROMOTE)}</tool>'},
+        in_text,
+        native,
+        in_code,
+    )  # fmt: skip
+    async with agent_of(workspace, wrapped, approve=asked) as agent:
+        results = seen(await turn(agent))
     assert results[2].startswith("calculate_rsi is a tool now")
-    assert results[3] == "[85.71428571428571]"
-    assert results[-1].strip() == "[66.66666666666666]"
+    assert [results[3], results[4], results[-1].strip()] == ["[85.71428571428571]"] * 2 + ["[66.66666666666666]"]
     (approval,) = asked.approvals
     assert "def calculate_rsi(prices: list[float], period: int = 14)" in approval.shows
     assert "UNUSED" not in approval.shows
     assert "import math" not in approval.shows
-    async with agent_of(workspace, script(calls("calculate_rsi", **CALL)), approve=asked) as agent:
-        events = await turn(agent)
+    assert ["calculate_rsi" in one for one in model.offered] == [False] * 3 + [True] * 4
+    model, wrapped = strict(in_text, native, in_code)
+    async with agent_of(workspace, wrapped, approve=asked) as agent:
+        results = seen(await turn(agent))
         told = await prompt_of(agent)
-    assert seen(events) == ["[85.71428571428571]"]
+    assert [results[0], results[1], results[-1].strip()] == ["[85.71428571428571]"] * 2 + ["[66.66666666666666]"]
     assert len(asked.approvals) == 1
-    assert "- calculate_rsi(prices, period=14): Calculate Relative Strength Index for price data.\n" in told
+    assert [one.get("calculate_rsi") for one in model.offered] == [
+        "Calculate Relative Strength Index for price data."
+    ] * 4
+    assert "(`from servers.skills import NAME`): calculate_rsi.\n" in told
     assert validate(skills_folder() / "calculate-rsi") == []
+    model, wrapped = strict(calls("no_such_tool"))
+    async with agent_of(workspace, wrapped, tools_off=["calculate_rsi"]) as agent:
+        with pytest.raises(TurnError, match="no_such_tool is not among the tools"):
+            await agent.run("go")
+        assert "calculate_rsi" not in await prompt_of(agent)
+    assert "calculate_rsi" not in model.offered[0]
 
 
 async def test_the_text_form_of_the_first_design_calls_a_promoted_tool(workspace: Path) -> None:

@@ -340,6 +340,7 @@ def test_what_is_closed_to_the_user_counts_as_written(
     assert done.stdout.splitlines() == ["['file.md', 'folder']", "['file.md', 'folder']", "['folder']"], done
 
 
+@pytest.mark.slow
 def test_no_session_makes_more_marks_than_can_be_kept(workspace: Path) -> None:
     (workspace / "small").mkdir()
     writer = writing(workspace / "small")

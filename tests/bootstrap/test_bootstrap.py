@@ -226,7 +226,7 @@ def test_bytecode_is_written_even_where_python_is_told_not_to_and_again_after_an
     assert compiled.stat().st_mtime_ns > before
 
 
-@pytest.mark.parametrize("module", ["venv", "pip"])
+@pytest.mark.parametrize("module", [pytest.param("venv", marks=pytest.mark.slow), "pip"])
 def test_without_uv_it_comes_from_the_package_index(machine: Machine, tmp_path: Path, module: str) -> None:
     python = real_python()
     if not can(python, "-c", f"import ensurepip, {module}"):
@@ -385,6 +385,7 @@ def test_an_extra_that_was_added_comes_back_with_a_new_environment(with_extra: M
     assert has_heron(machine)
 
 
+@pytest.mark.slow
 def test_an_extra_that_cannot_be_had_is_not_tried_again(with_extra: Machine) -> None:
     machine = with_extra
     machine.run()
@@ -395,6 +396,7 @@ def test_an_extra_that_cannot_be_had_is_not_tried_again(with_extra: Machine) -> 
     assert machine.run()[0] == 0
 
 
+@pytest.mark.slow
 def test_an_extra_that_the_project_no_longer_has_is_passed_over(with_extra: Machine) -> None:
     machine = with_extra
     add_extra(machine)

@@ -7,11 +7,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.docs.pages import ROOT, Block, blocks, missing, pages, steps
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
+FIRST = ("README.md", "docs/start.md", "docs/guide/python.md")
+"""What a newcomer reads; the commands of the other pages are run by ./check slow."""
 
 
 def runnable(page: Path) -> list[Block]:
@@ -55,9 +58,12 @@ def put(checkout: Path, shown: list[Block]) -> None:
             path.write_text(block.body, encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in pages() if runnable(page)], ids=lambda page: str(page.relative_to(ROOT))
-)
+def each(page: Path) -> Any:
+    name = str(page.relative_to(ROOT))
+    return pytest.param(page, id=name, marks=[] if name in FIRST else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("page", [each(page) for page in pages() if runnable(page)])
 def test_commands_do_what_the_page_shows(page: Path, checkout: Path) -> None:
     text = page.read_text(encoding="utf-8")
     put(checkout, blocks(text))

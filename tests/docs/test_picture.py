@@ -40,6 +40,7 @@ def test_the_picture_is_what_the_screen_shows(tmp_path: Path) -> None:
     assert [node.text for node in root.iter(f"{SVG}title")] == ["A & B"]
 
 
+@pytest.mark.slow
 def test_the_chat_of_the_readme_is_what_the_picture_and_the_program_show(
     tmp_path: Path, workspace: Path, data_python: Path
 ) -> None:

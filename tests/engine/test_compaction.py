@@ -19,6 +19,7 @@ from pinfold.events import (
     Reply,
     Request,
     Rewind,
+    Thought,
     ToolMessage,
     TurnEnded,
     TurnFailed,
@@ -49,7 +50,7 @@ class Listener:
         self.context = context
         self.requests: list[Request] = []
 
-    async def stream(self, request: Request) -> AsyncGenerator[str | Reply]:
+    async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
         self.requests.append(request)
         async for piece in self.script.stream(request):
             yield piece
@@ -173,7 +174,7 @@ async def test_where_nothing_else_is_left_even_the_last_result_goes() -> None:
 
 async def test_the_window_is_learned_from_a_refusal() -> None:
     class Strict(Listener):
-        async def stream(self, request: Request) -> AsyncGenerator[str | Reply]:
+        async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
             if size(request) > 1500:
                 raise ContextTooLong("too long", size=1500)
             async for piece in super().stream(request):

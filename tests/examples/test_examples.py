@@ -211,6 +211,7 @@ def test_the_review_finds_five_bugs_and_leaves_none(example: Callable[[str], Pat
     assert "-    return year % 4 == 0\n+    return year % 4 == 0 and" in review
 
 
+@pytest.mark.slow
 def test_the_sales_report_has_the_sums_of_the_file_and_draws_them(
     example: Callable[[str], Path], do: Do, data_python: Path
 ) -> None:
@@ -318,6 +319,7 @@ def test_questions_over_http_are_answered_by_one_session(
     assert server.returncode in (0, -signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_picture_comes_out_mirrored_and_decoded_text_is_not_run(
     example: Callable[[str], Path], do: Do, data_python: Path
 ) -> None:
@@ -339,6 +341,7 @@ def test_a_picture_comes_out_mirrored_and_decoded_text_is_not_run(
     assert json.loads(read.stdout) == wanted
 
 
+@pytest.mark.slow
 def test_quicksort_sorts_and_its_drawing_shows_what_was_counted(
     example: Callable[[str], Path], do: Do, data_python: Path, pinfold: Any
 ) -> None:

@@ -111,6 +111,7 @@ def test_the_folder_of_a_killed_host_goes_and_that_of_a_living_one_stays(
     assert not place.exists()
 
 
+@pytest.mark.slow
 def test_a_launcher_that_cannot_end_by_itself_is_ended_with_its_sessions(
     pinfold: Pinfold, hosting: Callable[..., Any]
 ) -> None:

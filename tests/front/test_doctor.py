@@ -147,6 +147,7 @@ def test_where_namespaces_are_refused_the_setting_and_the_command_are_named(work
     assert not report["kernel"]["user_namespaces"]
 
 
+@pytest.mark.slow
 def test_a_sandbox_of_someone_elses_is_tried_and_its_failure_named(
     tmp_path: Path, pinfold: Pinfold, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_long_value_is_printed_whole(pinfold: Pinfold) -> None:
     assert pinfold("exec", *LOCAL, "-c", "'a' * 50_000").out == "'" + "a" * 50_000 + "'\n"
 
 
+@pytest.mark.slow
 def test_a_package_needs_a_yes_that_a_flag_can_give(pinfold: Pinfold, index: Index) -> None:
     index.add("heron")
     cell = ("-c", "%pip install heron\nimport heron\nheron.version")
@@ -110,6 +111,7 @@ def test_a_program_gets_the_package_it_lacks_in_mode_full_and_runs_again(
     assert (workspace / "log.txt").read_text() == "x"
 
 
+@pytest.mark.slow
 def test_code_keeps_notes_and_finds_them_in_the_next_program(pinfold: Pinfold) -> None:
     kept = pinfold("exec", "-c", "from servers.memory import remember\nremember('the port is 8080')")
     assert (kept.code, kept.out) == (0, "1\n"), kept.err

@@ -106,6 +106,7 @@ def test_a_notebooks_failure_is_told_by_its_error_and_not_by_the_hint_under_it(
     assert "cell 1 of 1 failed: ModuleNotFoundError: No module named 'nosuchheron'\n" in done.err
 
 
+@pytest.mark.slow
 def test_a_notebook_stops_at_the_cell_that_fails_and_goes_on_if_told_to(pinfold: Pinfold, workspace: Path) -> None:
     book = _book(workspace, "a = 1\nprint('a')", "", "1 / 0", "!echo shell\na + 1")
     done = pinfold("exec", *LOCAL, str(book), "--to", "out.ipynb")
@@ -149,6 +150,7 @@ def test_a_notebook_is_written_through_no_link_that_its_cells_or_earlier_ones_ma
     assert done.code == 0, done.err
 
 
+@pytest.mark.slow
 def test_a_notebook_that_is_brought_in_is_run_or_only_told(
     pinfold: Pinfold, workspace: Path, script: Any, cell: Any
 ) -> None:

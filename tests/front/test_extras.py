@@ -56,6 +56,7 @@ def test_in_an_environment_what_the_metadata_names_is_installed_there(plain: Pat
     assert "installed already" in extras(plain, "add", "local").stderr
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_without_a_network_one_line_says_so(plain: Path, offered: Index) -> None:
     offered.close()
@@ -73,6 +74,7 @@ def test_what_cannot_be_imported_afterwards_is_said(plain: Path, offered: Index)
     assert "local was installed, and does not work: ImportError: no backend" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_in_a_uv_tool_it_survives_an_upgrade_with_all_that_was_there(
     offered: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

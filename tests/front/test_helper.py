@@ -104,6 +104,7 @@ def test_a_command_has_its_own_variables_and_none_of_the_one_before(
     assert (gone.returncode, "NameError" in gone.stderr) == (1, True)
 
 
+@pytest.mark.slow
 def test_what_it_rehearsed_leaves_no_trace_in_the_command(begin: Begin, workspace: Path) -> None:
     begin(quiet_s=0)
     (workspace / "here").touch()
@@ -115,6 +116,7 @@ def test_what_it_rehearsed_leaves_no_trace_in_the_command(begin: Begin, workspac
     assert "['here'], ['os']" in finished["observation"]
 
 
+@pytest.mark.slow
 def test_commands_at_the_same_time_are_all_served(begin: Begin, workspace: Path) -> None:
     begin()
     argv = [sys.executable, "-m", "pinfold", "exec", "-c"]
@@ -141,6 +143,7 @@ def test_what_ends_the_command_ends_what_runs_it(begin: Begin, workspace: Path, 
     os.close(runner)
 
 
+@pytest.mark.slow
 def test_one_with_other_limits_or_less_power_runs_by_itself(begin: Begin, workspace: Path) -> None:
     begin()
 
@@ -156,6 +159,7 @@ def test_one_with_other_limits_or_less_power_runs_by_itself(begin: Begin, worksp
         assert (was_relayed(done), done.stdout) == (False, "2\n")
 
 
+@pytest.mark.slow
 def test_it_ends_when_the_settings_have_changed_and_the_command_runs_by_itself(begin: Begin, workspace: Path) -> None:
     helper = begin()
     assert was_relayed(run("exec", "-c", "1", cwd=workspace))

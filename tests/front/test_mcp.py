@@ -183,6 +183,7 @@ runpy.run_path(sys.argv[0].replace("small", "rude"), run_name="__main__")
 """
 
 
+@pytest.mark.slow
 def test_a_sandboxed_server_says_where_it_runs(pinfold: Pinfold, folder: Path) -> None:
     (folder / "pyproject.toml").touch()
     (folder / "small.py").write_text(SMALL, encoding="utf-8")
@@ -241,6 +242,7 @@ def test_a_downloader_without_a_way_out_is_said_before_it_is_started_and_when_it
     assert "registry" not in pinfold("mcp", "add", "x", "--", str(npx), "pkg").err
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_server_that_takes_its_time_is_shown_to_be_waited_for(tmp_path: Path, workspace: Path) -> None:
     wait = f"until [ -e {workspace}/go ]; do sleep 0.01; done"
     terminal = Terminal(chat("mcp", "add", "x", "--", "sh", "-c", wait), environment(tmp_path), workspace, columns=200)
@@ -269,6 +271,7 @@ def test_a_server_is_added_unseen_only_when_asked_for(pinfold: Pinfold, file: Pa
     assert " s ago: x did not start: x cannot be started: there is no program" in pinfold("mcp", "list").out
 
 
+@pytest.mark.slow
 def test_trust_shows_what_is_believed_and_what_has_changed(
     pinfold: Pinfold, serve: Callable[[], str], folder: Path
 ) -> None:
@@ -353,6 +356,7 @@ def test_all_that_a_projects_servers_are_given_is_shown_before_they_are_trusted(
     assert (own.code, "set --reach of your own servers" in own.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_called_is_said_in_a_line(
     pinfold: Pinfold, serve: Callable[[], str], folder: Path, file: Path
 ) -> None:

@@ -65,6 +65,8 @@ def test_a_note_is_edited_and_no_secret_gets_in_that_way(pinfold: Pinfold, monke
     assert "Sunday" in pinfold("memory", "show", "2").out
     monkeypatch.setenv("EDITOR", "true")
     assert pinfold("memory", "edit", "2").err == "nothing was changed\n"
+    assert pinfold("memory", "edit", "2", "other words").err == "note 2 is changed\n"
+    assert pinfold("memory", "show", "2").out.startswith("other words\n")
 
 
 @pytest.mark.usefixtures("notes")

@@ -32,7 +32,13 @@ def test_tasks_are_done_in_their_order(pinfold: Callable[..., Ran], script: Scri
     ran = pinfold("queue", "run")
     assert ran.code == 0, ran.err
     assert [(task["state"], task["text"]) for task in listed(pinfold)] == [("done", "done")] * 2
-    assert "nothing" not in pinfold("queue", "run").err
+    pinfold("queue", "add", "count", "--model", f"{model}.gone")
+    ran = pinfold("queue", "run")
+    assert ran.code == 1
+    assert "pinfold: task 3 failed: " in ran.err
+    assert "cannot be read: No such file or directory\n" in ran.err  # whole
+    ran = pinfold("queue", "run")  # an earlier failure is not one of this run
+    assert (ran.code, ran.err) == (0, "pinfold: no task waits; add one with: pinfold queue add\n")
 
 
 def test_a_task_that_was_killed_goes_on_without_repeating_what_it_did(
@@ -82,6 +88,7 @@ def test_two_processes_do_not_run_the_queue_at_once(
     assert pinfold("queue", "cancel", "1").code == 0
     assert running.wait(60) == 0
     assert [task["state"] for task in listed(pinfold)] == ["cancelled"]
+    assert "the turn was interrupted before its end" in pinfold("attach", "1").err
 
 
 def test_a_task_in_the_background_can_be_followed(pinfold: Callable[..., Ran], script: Script, cell: Any) -> None:

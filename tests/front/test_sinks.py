@@ -19,6 +19,8 @@ HOSTILE = hostile(80)
 SECRETS = planted()
 QUOTED = ("configuration", "traceback", "titles", "trust")
 """Show text inside JSON, a repr, or only its first letters."""
+COSTLY = ("bad names", "traceback", "titles", "models")
+"""A command for each text."""
 OWN = "correct-horse-battery-0815"
 
 
@@ -29,7 +31,9 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(folder=folder)
 
 
-@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize(
+    "sink", [pytest.param(sink, marks=pytest.mark.slow if sink in COSTLY else []) for sink in SINKS]
+)
 def test_a_sink_passes_on_neither_what_steers_nor_secrets(sink: str, scene: Scene) -> None:
     steered = sent(SINKS[sink], scene, [*HOSTILE, *HARMLESS])
     assert steered.examined == len(HOSTILE) + len(HARMLESS)

@@ -42,6 +42,7 @@ def test_undo_takes_variables_and_files_back_with_nobody_there_and_redo_brings_t
     assert pinfold("exec", "-s", "work", "-c", "'n' in globals()").out == "False\n"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_gone_back_to_is_refused_in_one_line(pinfold: Pinfold) -> None:
     pinfold("exec", "-s", "work", "-c", "x = 1")
     done = pinfold("undo", "work", "--to", "7")
@@ -66,6 +67,7 @@ def test_what_a_cell_did_to_variables_is_told_in_one_line(pinfold: Pinfold) -> N
     assert "variables" not in finished["observation"]
 
 
+@pytest.mark.slow
 def test_a_fork_goes_its_own_way_from_where_its_source_was(pinfold: Pinfold) -> None:
     pinfold("exec", "-s", "work", "-c", "items = [1]")
     fork = pinfold("fork", "work", "--title", "other").out.strip()

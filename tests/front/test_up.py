@@ -134,6 +134,7 @@ async def test_a_session_comes_from_the_warm_launcher_and_goes_on_without_it(up:
         look_in()
 
 
+@pytest.mark.slow
 def test_a_killed_one_leaves_stale_sockets_that_hurt_nobody_and_are_cleaned_up(up: Running, pinfold: Pinfold) -> None:
     assert pinfold("exec", "-s", "work", "-c", "1").code == 0
     ended(up, signal.SIGKILL)
@@ -159,6 +160,7 @@ def test_nonsense_does_not_hurt_the_warm_launcher(up: Running, pinfold: Pinfold)
     assert launchers_of(up.pid) == [launcher]
 
 
+@pytest.mark.slow
 def test_a_lost_launcher_is_replaced(up: Running, pinfold: Pinfold) -> None:
     (launcher,) = launchers_of(up.pid)
     pidfd = os.pidfd_open(launcher)
@@ -185,6 +187,7 @@ def test_what_opening_a_session_refuses_is_said_here(up: Running, pinfold: Pinfo
     assert up.poll() is None
 
 
+@pytest.mark.slow
 def test_mounts_of_a_live_session_can_be_asked_for_again_but_not_changed(
     up: Running, pinfold: Pinfold, tmp_path: Path
 ) -> None:

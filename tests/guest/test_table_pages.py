@@ -75,6 +75,12 @@ def test_a_filter_finds_text_in_any_case_and_in_one_column_if_that_is_given() ->
     assert page(rows, filter="12", column="a")["rows"] == [["12", 3]]
     assert page(rows, filter="12", sort="b")["rows"] == [["12", 3], ["Straße", 12]]
     assert page(rows, filter="none")["matching"] == 0
+    apart = ["x\0y", "y", "x", "", "Y\0"]
+    assert page(apart, filter="y")["rows"] == [["x\0y"], ["y"], ["Y\0"]]
+    assert page(apart, filter="\0y")["rows"] == [["x\0y"]]
+    many = [f"{at}," for at in range(12_000)]
+    assert page(many, filter="1999")["rows"] == [["1999,"], ["11999,"]]
+    assert page(many, filter="9,1")["matching"] == 0
 
 
 def test_columns_are_summarised() -> None:
@@ -220,6 +226,10 @@ def expected(column, descending, text):
     if text:
         found = found[found["s"].str.contains(text, case=False, regex=False).fillna(False).astype(bool)]
     return found["at"].tolist()
+def text_of(value):
+    return "" if pd.isna(value) else value.isoformat() if hasattr(value, "isoformat") else str(value)
+def found_in(column, text):
+    return [at for at, value in enumerate(frame[column]) if text in text_of(value).casefold()]
 """
 
 
@@ -244,6 +254,11 @@ async def test_pages_put_together_are_the_frame_as_pandas_sorts_and_filters_it(
                 break
         assert rows == expected, (name, sort, descending, text)
         assert (found.total, found.matching) == (size, len(expected))
+    searched = [(column, text) for column in "fibsdm" for text in ("-1", "0", "true", "t00:00:03", "e", ", ", "a")]
+    told = (await data.run(f"print(json.dumps([found_in(*case) for case in {searched!r}]))")).stdout
+    for (column, text), expected in zip(searched, json.loads(told), strict=True):
+        found = await data.variable_page("frame", PageQuery(limit=500, filter=text, column=column))
+        assert [row[-1] for row in found.rows] == expected, (column, text)
 
 
 async def test_an_index_that_is_more_than_row_numbers_is_shown(data: Session) -> None:

@@ -99,6 +99,21 @@ def test_a_forgotten_note_is_gone_and_its_words_with_it(file: Path) -> None:
     assert memory.remember("canary sentence", trusted=True) != number  # a number is never given twice
 
 
+def test_a_file_that_took_the_place_of_another_is_read_though_the_first_was_open(file: Path, tmp_path: Path) -> None:
+    here(file).remember("the walrus is grey", trusted=True)
+    here(tmp_path / "other.db").remember("the walrus is brown", trusted=True)
+    assert [note.text for note in here(file).recall("walrus")] == ["the walrus is grey"]
+    (tmp_path / "other.db").replace(file)
+    assert [note.text for note in here(file).recall("walrus")] == ["the walrus is brown"]
+    here(file).forget(1, trusted=True)
+    assert here(file).recall("walrus") == []
+    assert b"walrus" not in b"".join(one.read_bytes() for one in file.parent.glob("memory.db*"))
+    file.unlink()
+    with pytest.raises(NoteRefused, match="there is no note 1 here"):
+        here(file).forget(1, trusted=True)
+    assert not file.exists()
+
+
 def test_who_has_read_others_words_cannot_make_the_user_forget(file: Path) -> None:
     old = here(file).remember("the user's own", trusted=True)
     turned = here(file, session="s_turned")

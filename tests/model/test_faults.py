@@ -450,7 +450,7 @@ async def test_a_request_that_is_no_json_is_told_without_asking() -> None:
     ("steps", "message"),
     [
         ((b"data: " + b"x" * 2**20,) + (b"x" * 2**20,) * 16, "the server sent a line of over 16 MB"),
-        ((b": comment\n" * 100_000,) * 68, "the server sent a reply of over 64 MB"),
+        pytest.param((b": comment\n" * 100_000,) * 68, "the server sent a reply of over 64 MB", marks=pytest.mark.slow),
     ],
 )
 async def test_what_is_too_much_is_not_read_to_the_end(steps: tuple[bytes, ...], message: str) -> None:
@@ -460,6 +460,7 @@ async def test_what_is_too_much_is_not_read_to_the_end(steps: tuple[bytes, ...],
         assert (await reply(model)).text == "fine"
 
 
+@pytest.mark.slow
 async def test_packed_data_is_unpacked_within_the_same_bounds() -> None:
     plain = b"".join([chunk({"content": "fine"}), chunk(finish="stop"), DONE])
     bomb = gzip.compress(b": comment\n" * 7_000_000)

@@ -58,6 +58,7 @@ async def test_a_reply_that_is_not_stored_as_it_was_said_is_noticed(tmp_path: Pa
     assert [words.partition(":")[0] for words in tally.wrong] == ["stored as another text"]
 
 
+@pytest.mark.slow
 async def test_ten_million_characters_are_survived(tmp_path: Path) -> None:
     tally = Tally(limit_s=10 * LIMIT_S)
     large = [

@@ -41,6 +41,7 @@ async def test_a_reply_is_streamed_and_counted(llama: Llama) -> None:
     assert whole.request_id
 
 
+@pytest.mark.slow
 async def test_a_prompt_that_was_read_before_is_counted_as_cached(llama: Llama) -> None:
     first = await reply(compatible(llama.url), story(4))
     again = await reply(compatible(llama.url), story(4))
@@ -48,6 +49,7 @@ async def test_a_prompt_that_was_read_before_is_counted_as_cached(llama: Llama) 
     assert 0 < again.usage.cached_tokens <= again.usage.input_tokens == first.usage.input_tokens
 
 
+@pytest.mark.slow
 async def test_the_beginning_of_an_answer_is_continued(llama: Llama) -> None:
     counting = asking(
         user("Count to nine."), assistant("One, two, three,"), settings={"max_tokens": 6, "temperature": 0}
@@ -97,6 +99,7 @@ async def test_a_setting_the_server_refuses_is_named(llama: Llama) -> None:
         await reply(compatible(llama.url), story(2, top_k="many"))
 
 
+@pytest.mark.slow
 async def test_a_wrong_key_is_told(start_llama: Callable[..., Llama]) -> None:
     locked = start_llama(keys=("right-key",))
     with pytest.raises(RequestFailed, match="check the key") as caught:
@@ -105,6 +108,7 @@ async def test_a_wrong_key_is_told(start_llama: Callable[..., Llama]) -> None:
     assert (await reply(compatible(locked.url, key="right-key"), story(2))).text
 
 
+@pytest.mark.slow
 async def test_a_server_killed_in_mid_reply_is_a_failed_request(start_llama: Callable[..., Llama]) -> None:
     doomed = start_llama()
     model = compatible(doomed.url)

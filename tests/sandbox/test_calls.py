@@ -235,6 +235,7 @@ async def test_what_cannot_be_sent_is_said_in_the_cell(session: Session, host: H
     await in_step(session, host)
 
 
+@pytest.mark.slow
 async def test_a_cell_has_so_many_calls_and_the_next_has_them_again(session: Session, host: Host) -> None:
     code = f"for n in range({CALLS}): call('echo')\ncall('one more')"
     outcome = await session.run(code, on_call=host, timeout_s=120)

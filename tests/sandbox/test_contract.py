@@ -465,6 +465,7 @@ async def test_a_broken_provider_is_caught(make: Callable[[], FaultyProvider], c
     assert result.reason
 
 
+@pytest.mark.slow
 async def test_the_whole_contract_makes_one_report(tmp_path: Path) -> None:
     provider: Provider = FaultyProvider(CuriousVariables)
     with anyio.fail_after(200):

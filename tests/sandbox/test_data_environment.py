@@ -39,6 +39,7 @@ async def test_what_the_libraries_set_aside_does_not_count_as_the_programs_memor
         assert "MemoryError" in ((await session.run("bytearray(600 << 20)")).error or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fit",
     [

@@ -75,7 +75,7 @@ def view(session: Session) -> Callable[..., Any]:
     return call
 
 
-@pytest.mark.parametrize(("seed", "count"), [(1, 5), (2, 1000), (3, 130_000)])
+@pytest.mark.parametrize(("seed", "count"), [(1, 5), (2, 1000), pytest.param(3, 130_000, marks=pytest.mark.slow)])
 async def test_statistics_are_those_of_pandas(session: Session, seed: int, count: int) -> None:
     assert (await session.run(MAKE.format(seed=seed, count=count))).error is None
     expected = json.loads((await session.run(DESCRIBE)).stdout)
@@ -166,6 +166,7 @@ ANSWER = "program_io.answer(tables.OPERATIONS)"
 ANSWER_ALL = "import json\nprint(json.dumps([tables.view(**each)['text'] for each in json.load(sys.stdin)]))"
 
 
+@pytest.mark.slow
 async def test_odd_files_are_looked_at_from_every_side_and_packed(session: Session, workspace: Path) -> None:
     """In one process: to start Python and DuckDB for each takes longer than all of it."""
     wanted: list[tuple[dict[str, Any], str]] = []

@@ -128,6 +128,7 @@ def test_any_page_can_be_read(page: str) -> None:
     readable(page, "https://example.com/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [

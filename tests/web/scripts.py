@@ -35,6 +35,7 @@ def cell(code: str, text: str = "") -> dict[str, Any]:
     return {"text": text, "calls": [{"tool": "python", "args": {"code": code.strip()}}]}
 
 
+QUESTION = {"calls": [{"tool": "ask_user", "args": {"question": "For which year?", "options": ["2024", "2025"]}}]}
 ASKS = {"calls": [{"tool": "write_file", "args": {"path": "AGENTS.md", "content": "be kind\n"}}]}
 SCRIPTS: dict[str, list[dict[str, Any]]] = {
     "newcomer": [
@@ -42,9 +43,11 @@ SCRIPTS: dict[str, list[dict[str, Any]]] = {
         cell(PLOT),
         {"text": "**Online** leads.\n\n| region | revenue |\n|---|---|\n| Online | 27,386 |\n"},
         ASKS,
-        {"text": "The note is written."},
+        QUESTION,
+        {"text": "The note is written.", "expect": "2025"},
         cell("best = 'Online'\nbest"),
         {"text": "The branch went its own way."},
+        {"reasoning": "First I look at the regions.", "delay_s": 600},
     ],
     "waits": [cell(WAITS, "I wait."), {"text": "It is done."}] * 2,
     "keyboard": [cell("x = 1\nx"), {"text": "x is 1."}, ASKS, {"text": "Written."}, cell("y = 2"), {"text": "y is 2."}],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import sys
 import threading
 from collections.abc import Callable, Generator
@@ -9,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from playwright.sync_api import BrowserContext, expect
+from tests.conftest import DATA_PYTHON
 from tests.front.server.served import Served
 
 pytestmark = [
@@ -39,7 +42,28 @@ HOSTILE = (
     '<link rel="prefetch" href="{url}/o"><link rel="dns-prefetch" href="{url}"><link rel="preconnect" href="{url}">',
     '<a href="javascript:{script}" id="x">x</a><script src="{url}/p.js"></script>',
     '![x]({url}/q.png) [y](javascript:{script}) <img src="{url}/r.png">',
+    '<div class="drop" id="composer" data-cell="1" role="dialog">Your session has ended</div><dialog open>Sign in</dialog>',
+    '<section class="approval" aria-label="Approval needed"><h2>x</h2><button onclick="{script}">Allow once</button></section>',
+    '<form id="root" name="cookie"><img name="body" id="documentElement"><input name="querySelector"></form>',
+    '<a href="{url}/s" ping="{url}/t">x</a><map name="m"><area href="//x.invalid" shape="default"></map>',
+    '<svg><use href="{url}/u#x"/><a xlink:href="javascript:{script}"><set attributeName="href" to="{url}/v"/>x</a></svg>',
+    '<template shadowrootmode="open"><link rel="preconnect" href="{url}"><iframe src="{url}/w"></iframe></template>',
+    '<frameset><frame src="{url}/x"></frameset><portal src="{url}/y"></portal><fencedframe src="{url}/z"></fencedframe>',
+    '<noscript><iframe src="{url}/1"></iframe></noscript><p style="position: fixed; inset: 0; background: red">x</p>',
+    "[x](data:text/html,{script}) [y](vbscript:{script}) [z](blob:{url}/2) <x-y is=z onclick={script}>",
 )
+NAMES = r"""
+import pandas as pd
+from pathlib import Path
+evil = "<img src=x onerror='top.pwned=1'>"
+table = pd.DataFrame({evil: [evil, "\x1b]8;;javascript:top.pwned=1\x07x\x1b]8;;\x07"], "__proto__": [1, 2], "constructor": [3, 4]})
+Path(evil.replace("/", "")).write_text(evil)
+globals()[evil] = [{"__proto__": {"pwned": 1}, evil: evil}]
+class Error(Exception):
+    pass
+Error.__name__ = Error.__qualname__ = evil
+raise Error("\x1b[31m" + evil)
+"""
 
 
 class Listener(ThreadingHTTPServer):
@@ -48,7 +72,12 @@ class Listener(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
         self.asked: list[str] = []
+        self.connections = 0
         self.heard = threading.Event()
+
+    def get_request(self) -> tuple[socket.socket, object]:
+        self.connections += 1  # one without a request tells a host name, too
+        return super().get_request()
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -87,13 +116,13 @@ def test_hostile_displays_and_answers_do_nothing(
     texts = hostile(listener)
     served = serve("keyboard")
     context.add_init_script(f"if (top === self) sessionStorage.setItem('pinfold-token', '{served.token}')")
-    code = f"""
+    code = """
 class Shown:
     def __init__(self, kind, text):
-        self.bundle = {{kind: text}}
+        self.bundle = {kind: text}
     def _repr_mimebundle_(self, include=None, exclude=None):
         return self.bundle
-for text in {texts!r}:
+for text in texts:
     for kind in ("text/html", "image/svg+xml", "text/markdown"):
         display(Shown(kind, text))
     print(text)
@@ -103,18 +132,45 @@ for text in {texts!r}:
     page = context.new_page()
     page.goto(f"{served.url}/#/{session}")
     page.get_by_role("button", name="Run", exact=True).click()
-    page.get_by_label("Python to run").fill(code)
-    page.keyboard.press("Control+Enter")
     conversation = page.get_by_label("Conversation")
     page.set_viewport_size({"width": 1280, "height": 30_000})  # what is far from the screen is not in the page
-    expect(conversation.locator("figure img")).to_have_count(len(texts))
-    expect(conversation.locator("iframe.html-display")).to_have_count(len(texts) - 1)  # one is a data frame
-    assert all(
-        one == ""
-        for one in conversation.locator("iframe").evaluate_all("all => all.map(one => one.getAttribute('sandbox'))")
+    for start in range(0, len(texts), 15):  # a cell shows at most 64
+        page.get_by_label("Python to run").fill(f"texts = {texts[start : start + 15]!r}\n{code}")
+        page.keyboard.press("Control+Enter")
+        expect(conversation.locator("figure img")).to_have_count(min(start + 15, len(texts)))
+    expect(conversation.locator(".prose")).to_have_count(len(texts))
+    expect(conversation.locator(".waiting-picture")).to_have_count(0)
+    frames = conversation.locator("iframe").evaluate_all(
+        "all => all.map(one => [one.getAttribute('sandbox'), one.srcdoc])"
     )
-    assert page.evaluate("[window.pwned, document.title]") == [None, page.title()]
-    assert listener.asked == []
+    assert len(frames) > len(texts) / 2
+    for sandbox, html in frames:
+        assert sandbox == ""
+        # A browser connects to what these name before a policy stops the load.
+        assert not re.search("<(script|link|meta|base|iframe|frame|object|embed|portal|fencedframe|template)", html)
+    # Nothing in the page itself that looks or is found like a part of it.
+    assert (
+        conversation.locator(".prose :is([id], [name], [role], [data-cell], [aria-label], [style], dialog)").count()
+        == 0
+    )
+    assert conversation.locator(".prose [class]:not([class^=t-])").count() == 0
+    assert page.locator("iframe:not(.html-display)").count() == 0
+
+    page.get_by_label("Python to run").fill(NAMES)
+    page.keyboard.press("Control+Enter")
+    expect(conversation.locator(".output.error")).to_contain_text("<img src=x")
+    with served.client() as client:
+        client.patch(f"/api/sessions/{session}", json={"title": "<img src=x onerror='top.pwned=1'>\u202etxt"})
+    for tab in ("Files", "Variables"):
+        page.get_by_role("tab", name=tab).click()
+        expect(page.get_by_role("tabpanel").get_by_text("<img src=x onerror=").first).to_be_visible()
+    if DATA_PYTHON:
+        page.get_by_role("tabpanel").locator("summary").filter(has_text="table").click()
+        page.get_by_role("button", name="Open table").click()
+        expect(page.get_by_role("cell", name="<img src=x onerror='top.pwned=1'>")).to_be_visible()
+        expect(page.get_by_role("columnheader", name="__proto__")).to_be_visible()
+    assert page.evaluate("[window.pwned, ({}).pwned, document.title]") == [None, None, page.title()]
+    assert [listener.asked, listener.connections] == [[], 0]
 
 
 def test_the_same_content_does_something_in_an_ordinary_page(context: BrowserContext, listener: Listener) -> None:
@@ -124,3 +180,6 @@ def test_the_same_content_does_something_in_an_ordinary_page(context: BrowserCon
         page.set_content(f"<!doctype html><title>x</title>{text}")
     page.wait_for_function("window.pwned === 1")
     assert listener.heard.wait(60)
+    assert listener.connections > 0
+    page.set_content("<title>x</title>" + '<div class="drop" role="dialog">x</div><iframe src="about:blank"></iframe>')
+    assert page.locator(":is([role], iframe)").count() == 2

@@ -27,6 +27,19 @@ def say(page: Page, text: str) -> None:
     page.get_by_role("button", name="Send").click()
 
 
+def drop(page: Page, name: str, text: str) -> None:
+    """As the browser does when a file is dragged over the page and let go."""
+    page.evaluate(
+        """([name, text]) => {
+            const dataTransfer = new DataTransfer();
+            dataTransfer.items.add(new File([text], name));
+            for (const type of ["dragover", "drop"])
+                document.querySelector(".conversation").dispatchEvent(new DragEvent(type, {bubbles: true, cancelable: true, dataTransfer}));
+        }""",
+        [name, text],
+    )
+
+
 def outside_requests(page: Page, url: str) -> list[str]:
     """Addresses that the page asks elsewhere."""
     found: list[str] = []
@@ -51,6 +64,10 @@ def test_a_newcomer_goes_from_the_demo_to_a_comparison_and_an_export(
     expect(conversation.get_by_role("img", name="Cell 2 display 1")).to_be_visible()
     expect(conversation.get_by_role("cell", name="Online").first).to_be_visible()
     first = page.url
+    with page.expect_download() as saved:
+        conversation.get_by_role("button", name="Save cell 2 display 1 as svg").click()
+    assert saved.value.suggested_filename == "cell-2-display-1.svg"
+    assert Path(saved.value.path()).read_bytes().startswith(b"<svg")
 
     # The table pages and sorts where the data is.
     page.get_by_role("button", name="Explore sales").click()
@@ -67,6 +84,9 @@ def test_a_newcomer_goes_from_the_demo_to_a_comparison_and_an_export(
     page.locator("#upload").set_input_files({"name": "own.csv", "mimeType": "text/csv", "buffer": b"a,b\n1,2\n"})
     expect(page.get_by_role("list", name="Files").get_by_text("own.csv")).to_be_visible()
     assert (folder / "pinfold-demo" / "own.csv").read_bytes() == b"a,b\n1,2\n"
+    drop(page, "dropped.txt", "let go")
+    expect(page.get_by_role("list", name="Files").get_by_text("dropped.txt")).to_be_visible()
+    assert (folder / "pinfold-demo" / "dropped.txt").read_text() == "let go"
     page.get_by_role("button", name=re.compile("summary.md, added by cell 2")).first.click()
     expect(page.get_by_label("Difference", exact=True)).to_contain_text("+ - Online: 27,386")
     page.keyboard.press("Escape")
@@ -79,6 +99,9 @@ def test_a_newcomer_goes_from_the_demo_to_a_comparison_and_an_export(
     expect(approval).to_contain_text("AGENTS.md")
     expect(approval).to_contain_text("be kind")
     approval.get_by_role("button", name="Allow once").click()
+    question = page.get_by_role("region", name="A question for you")
+    expect(question).to_contain_text("For which year?")
+    question.get_by_role("button", name="2025").click()
     expect(conversation.get_by_text("The note is written.")).to_be_visible()
     assert (folder / "pinfold-demo" / "AGENTS.md").exists()
 
@@ -113,6 +136,13 @@ def test_a_newcomer_goes_from_the_demo_to_a_comparison_and_an_export(
     with page.expect_download() as download:
         page.get_by_role("menuitem", name=re.compile("Markdown")).click()
     assert "Online" in Path(download.value.path()).read_text(encoding="utf-8")
+
+    # Thoughts are seen while they come, and what runs can be stopped.
+    page.get_by_role("button", name="Close the comparison").click()
+    say(page, "Think")
+    expect(conversation.locator(".thinking")).to_have_text("ThinkingFirst I look at the regions.")
+    page.get_by_role("button", name="Stop").click()
+    expect(conversation.get_by_text("Stopped.")).to_be_visible()
     assert outside == []
 
 

@@ -87,6 +87,10 @@ def test_a_thousand_cells_are_not_all_in_the_page_and_each_can_be_reached(
         "button", name="3 value_3 = 3", exact=False
     ).first.click()
     expect(conversation.get_by_label("Cell 3", exact=True)).to_be_in_viewport()
+    total = {"to": "api.example.com:443", "times": 3, "bytes_out": 12_000, "bytes_back": 400}
+    page.route(f"**/api/sessions/{session}/sent", lambda route: route.fulfill(json={"sent": [total]}))
+    page.get_by_role("tab", name="Sent").click()
+    expect(page.get_by_role("row", name="api.example.com:443 3 12 kB 400 B")).to_be_visible()
     page.get_by_label("Message to the agent").fill("still here")
     expect(page.get_by_label("Message to the agent")).to_have_value("still here")
 

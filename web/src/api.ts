@@ -1,6 +1,6 @@
 /** Requests to the server. Every one carries the token; answers are JSON or bytes; refusals become ApiError. */
 
-import type { Event, Mode, Scope, Sent, Verdict } from "./state/events.ts";
+import type { Event, Mode, Scope, Verdict } from "./state/events.ts";
 
 export interface SessionInfo {
   id: string;
@@ -67,6 +67,14 @@ export interface PageQuery {
   sort: string;
   descending: boolean;
   filter: string;
+}
+
+/** All that went to one host or provider. */
+export interface Sent {
+  to: string;
+  times: number;
+  bytes_out: number;
+  bytes_back: number;
 }
 
 export class ApiError extends Error {

@@ -33,7 +33,9 @@ export const revision = signal(0);
 export const connection = signal<Connection>("connecting");
 export const moment = signal<number | null>(null);
 export const panel = signal<Panel>("timeline");
-export const panelOpen = signal(window.innerWidth >= 1180);
+/** Here the panel lies over the conversation. */
+const isNarrow = () => window.innerWidth < 1180;
+export const panelOpen = signal(!isNarrow());
 export const sidebarOpen = signal(false);
 export const dialog = signal<Dialog | null>(null);
 export const notices = signal<Notice[]>([]);
@@ -103,7 +105,11 @@ export async function start(): Promise<void> {
   window.addEventListener("hashchange", onHash);
   const code = codeInAddress();
   if (code) return signIn(code);
-  if (api.currentToken()) return enter();
+  if (api.currentToken()) {
+    // The start page waits for nothing; a token that is refused ends at signing in.
+    if (!/^#\/s_/.test(location.hash)) signedIn.value = "in";
+    return enter();
+  }
   tabs.postMessage({ want: true });
   setTimeout(() => {
     if (signedIn.value === "checking") signedIn.value = "out";
@@ -212,7 +218,7 @@ async function readStatus(id: string): Promise<void> {
 let queue: Event[] = [];
 let scheduled = false;
 
-/** Events are applied once per frame, however fast they come. */
+/** Events are applied before a frame is drawn, all that came since the last one. */
 function receive(opened: View, events: Event[]): void {
   queue.push(...events);
   if (scheduled) return;
@@ -235,7 +241,10 @@ function receive(opened: View, events: Event[]): void {
 }
 
 function announce(event: Event): void {
-  if (event.kind === "ApprovalRequested") announcement.value = `Your decision is needed: ${event.reason}`;
+  if (event.kind === "ApprovalRequested") {
+    announcement.value = `Your decision is needed: ${event.reason}`;
+    if (isNarrow()) panelOpen.value = sidebarOpen.value = false;
+  }
   if (event.kind === "TurnEnded") announcement.value = "The answer is complete.";
   if (event.kind === "TurnFailed") announcement.value = `The turn failed: ${event.error}`;
   if (event.kind === "SessionRewound") announcement.value = event.again ? "Redone." : "Undone.";
@@ -288,10 +297,10 @@ export async function branch(to: number): Promise<void> {
   const id = route.value.session;
   if (!id) return;
   const name = currentInfo.value?.title || "Session";
+  notify("Making the branch: variables are copied.");
   const made = await attempt(api.forkSession(id, to, `${name} (from cell ${to})`));
   if (!made) return;
   await refreshSessions();
-  notify("This is the new branch. The other session stays as it is.");
   go(made.id);
 }
 

@@ -16,6 +16,8 @@ type Message = { events: Event[] } | { state: Connection };
 
 const SLOTS = 4;
 /** Streams of one browser at a time: it opens six connections to a host, and requests need some too. */
+const BATCH_MS = 50;
+/** Events are passed on this often at most: between two batches the page has time for keys. */
 const POLL_MS = 1_500;
 const FIRST_WAIT_MS = 300;
 const LONGEST_WAIT_MS = 8_000;
@@ -58,13 +60,15 @@ function isGap(seen: number, events: Event[]): boolean {
 
 async function lead(session: string, listener: Listener, share: (message: Message) => void, ended: AbortSignal): Promise<void> {
   let wait = FIRST_WAIT_MS;
+  const { add, flush } = batches((events) => share({ events }));
   while (!ended.aborted) {
     try {
       const streamed = await withSlot(() =>
         readStream(session, listener.seen(), ended, (events) => {
           wait = FIRST_WAIT_MS;
-          share(events ? { events } : { state: "live" });
-        }),
+          if (events) add(events);
+          else share({ state: "live" });
+        }).finally(flush),
       );
       if (!streamed) {
         const events = await readEvents(session, listener.seen());
@@ -81,6 +85,25 @@ async function lead(session: string, listener: Listener, share: (message: Messag
     await pause(wait, ended);
     wait = Math.min(wait * 2, LONGEST_WAIT_MS);
   }
+}
+
+function batches(pass: (events: Event[]) => void): { add: (events: Event[]) => void; flush: () => void } {
+  let held: Event[] = [];
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let last = 0;
+  const flush = () => {
+    clearTimeout(timer);
+    timer = undefined;
+    last = performance.now();
+    const events = held;
+    held = [];
+    if (events.length) pass(events);
+  };
+  const add = (events: Event[]) => {
+    held.push(...events);
+    timer ??= setTimeout(flush, Math.max(0, last + BATCH_MS - performance.now()));
+  };
+  return { add, flush };
 }
 
 /** Runs it if fewer than SLOTS streams are open in this browser; returns whether it ran. */

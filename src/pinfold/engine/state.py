@@ -264,6 +264,8 @@ def compacted_in_words(event: ContextCompacted) -> str:
     """One sentence, for the user."""
     sizes = f"from about {event.before:,} to {event.after:,} tokens"
     if event.summary:
+        if event.before <= event.after:
+            return f"A summary replaces earlier messages; it is no shorter yet (about {event.after:,} tokens in all)."
         return f"Context compacted {sizes}: a summary replaces earlier messages; variables and files stay."
     return f"Context compacted {sizes}: {numerous('old result', len(event.shortened))} shown in one line."
 

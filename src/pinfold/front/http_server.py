@@ -1,14 +1,16 @@
-"""What our two HTTP servers share: uvicorn that leaves signals to us, and reading who asks, and for which host."""
+"""What our two HTTP servers share: where they listen, uvicorn that leaves signals to us, and reading who asks, and for which host."""
 
 from __future__ import annotations
 
 import ipaddress
 import signal
+import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 
 import anyio
 import uvicorn
+from msgspec import Struct
 from starlette.datastructures import Headers
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -36,6 +38,42 @@ class HttpServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """Where to listen, and under which names."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    names: tuple[str, ...] = ()
+    """More valid values of `Host`, each NAME or NAME:PORT."""
+    origins: tuple[str, ...] = ()
+    """Origins of web pages, besides our own, that may send requests."""
+
+    def hosts(self, port: int) -> set[str]:
+        """Every valid value of `Host`."""
+        ours = {"localhost", "127.0.0.1", "::1", self.host} - {"0.0.0.0", "::"}  # noqa: S104 - that is no name
+        named = {name if has_port(name) else f"{name}:{port}" for name in self.names}
+        whole = {f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in ours} | named
+        return whole | {one.removesuffix(":80") for one in whole if one.endswith(":80")}
+
+    def url(self, port: int) -> str:
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}"
+
+    def bind(self) -> socket.socket:
+        """Raises OSError."""
+        listener = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self.host, self.port))
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+
+def has_port(name: str) -> bool:
+    return name.rpartition(":")[2].isdigit() and not name.endswith("]")
 
 
 def is_loopback(host: str) -> bool:

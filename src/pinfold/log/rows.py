@@ -97,6 +97,8 @@ CREATE TABLE events (
 _BUSY_S = 5.0
 """How long to wait for another process that writes."""
 _LOOK_AGAIN_S = 0.005
+_CACHE_KB = 64
+"""Of pages, for each open log: it is written at its end, and read from its beginning once."""
 _PAGE_ROWS = 1000
 _SELECT = "SELECT seq, at, kind, body, sum FROM events"
 _PAGE = f"{_SELECT} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {_PAGE_ROWS}"
@@ -156,6 +158,7 @@ def _prepare_store(connection: sqlite3.Connection) -> int:
         connection.execute("PRAGMA writable_schema = ON")
         _into_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA cache_size = {-_CACHE_KB}")
     connection.execute(f"PRAGMA busy_timeout = {_BUSY_S * 1000:.0f}")
     if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
         _create(connection)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from pinfold.events import (
 )
 from pinfold.log.blobs import Blobs
 from pinfold.log.rows import BlobMissing
-from pinfold.log.store import STORE
+from pinfold.log.store import HEAD, STORE
 
 Place: TypeAlias = Literal["title", "you", "agent", "code", "call", "output"]
 _KINDS = ("SessionChanged", "UserSpoke", "ModelReplied", "ActionProposed", "ActionFinished")
@@ -161,6 +162,21 @@ def summarise(folder: Path) -> Summary | None:
             return _summary(connection)
     except (sqlite3.Error, UnicodeDecodeError, BadEvent):
         return None
+
+
+def mark_of(folder: Path) -> tuple[object, ...]:
+    """Differs whenever the session's log has changed: a summary is good for as long as it does not."""
+    marks: list[object] = []
+    for name in (STORE, f"{STORE}-wal"):
+        try:
+            status = os.stat(f"{folder}/{name}")  # noqa: PTH116 - for every session of a list
+        except OSError:
+            marks.append(None)
+        else:
+            marks.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    with contextlib.suppress(OSError):  # times are too coarse to tell two commits apart, this number is not
+        marks.append((folder / HEAD).read_bytes())
+    return tuple(marks)
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ from pinfold.log.rows import (
 )
 
 STORE = "log.sqlite"
+HEAD = "head"
 _now = partial(datetime.now, UTC)
 _REBUILT = "log.rebuilt.sqlite"
 _TOGETHER = 256
@@ -80,7 +81,7 @@ class Log:
                 raise
             self._connection, self._is_mended = connection, True
         try:
-            self._head = Head(folder / "head") if folder else None
+            self._head = Head(folder / HEAD) if folder else None
         except LogError:
             self._connection.close()
             raise
@@ -294,23 +295,28 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Entry | Delta:
-        while True:
-            if self._stored and (entry := next(self._stored, None)):
-                self._cursor = entry.seq
-                return entry
-            self._stored = None
-            while self._queue:
-                item = self._queue.popleft()
-                if not isinstance(item, Entry):
-                    return item
-                if item.seq > self._cursor:
-                    self._cursor = item.seq
-                    return item
+        while (item := self.next_ready()) is None:
             if self._closed:
                 raise StopAsyncIteration
             self._wake = anyio.Event()
             await self._wake.wait()
             self._wake = None
+        return item
+
+    def next_ready(self) -> Entry | Delta | None:
+        """What can be had without waiting."""
+        if self._stored and (entry := next(self._stored, None)):
+            self._cursor = entry.seq
+            return entry
+        self._stored = None
+        while self._queue:
+            item = self._queue.popleft()
+            if not isinstance(item, Entry):
+                return item
+            if item.seq > self._cursor:
+                self._cursor = item.seq
+                return item
+        return None
 
     def close(self) -> None:
         """Events so far are still delivered, up to a bound and without gaps."""

@@ -60,9 +60,9 @@ def _build_query(connection: sqlite3.Connection, terms: Sequence[str]) -> str:
         return connection.execute(counting, (query, most)).fetchone()[0]
 
     whole = " OR ".join(terms)
-    counts = {term: found for term in terms if (found := count(term))}
-    if sum(counts.values()) <= _SCORED or (max(counts.values()) <= _SCORED and count(whole) <= _SCORED):
+    if count(whole) <= _SCORED:
         return whole
+    counts = {term: found for term in terms if (found := count(term))}
     if min(counts.values()) > _SCORED:  # which of them is the rarest?
         counts = {term: count(term, -1) for term in counts}
     rarest = sorted(counts, key=counts.__getitem__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -177,15 +178,21 @@ class Memory:
     def edit(self, id: int, text: str) -> None:
         """Change what a note says. It stays as trusted as it was. Raises NoteRefused, MemoryUnusable."""
         words = _check_text(text)
-        with self._database.open(write=self._database.file.exists()) as connection:
-            self._find_changeable(connection, id, trusted=True)
+        with self._open_to_change(id, trusted=True) as connection:
             connection.execute("UPDATE notes SET text = ? WHERE id = ?", (words, id))
 
     def forget(self, id: int, *, trusted: bool) -> None:
         """An untrusted session may forget only untrusted notes and its own. Raises NoteRefused, MemoryUnusable."""
-        with self._database.open(write=self._database.file.exists()) as connection:
-            self._find_changeable(connection, id, trusted=trusted)
+        with self._open_to_change(id, trusted=trusted) as connection:
             connection.execute("DELETE FROM notes WHERE id = ?", (id,))
+
+    @contextmanager
+    def _open_to_change(self, id_: int, *, trusted: bool) -> Generator[sqlite3.Connection]:
+        if not self._database.file.exists():
+            raise NoteRefused(_no_note(id_))
+        with self._database.open(write=True) as connection:
+            self._find_changeable(connection, id_, trusted=trusted)
+            yield connection
 
     def _find_changeable(self, connection: sqlite3.Connection, id_: int, *, trusted: bool) -> None:
         row = connection.execute(
@@ -292,6 +299,24 @@ class MemoryUnusable(PinfoldError):
     """Another process has the file, or the disk is full: it is not the file's fault."""
 
 
+class _Reader(sqlite3.Connection):
+    """Closed when its thread ends."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Idle(threading.local):
+    """Connections that this thread has read with and may use again: most of a short search would be opening the file."""
+
+    def __init__(self) -> None:
+        self.readers: dict[tuple[int, int], _Reader] = {}
+        """By device and inode: a file that took the place of another is opened anew."""
+
+
+_idle = _Idle()
+
+
 class Database:
     """`steps` holds the statements that lead from each version of the schema to the next; a new file takes all of them."""
 
@@ -304,12 +329,17 @@ class Database:
         """One transaction, all or nothing. With `write`, a missing file is made. Raises MemoryUnusable."""
         try:
             if write:
-                self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                # Created with mode 0600; SQLite gives its side files the same mode.
-                os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-            connection = sqlite3.connect(self.file, timeout=_WAIT_S, isolation_level=None)
+                self._create()
+            found = self.file.stat()
+            file = (found.st_dev, found.st_ino)
+            connection = None if write else _idle.readers.pop(file, None)
+            if connection is None:
+                connection = sqlite3.connect(
+                    self.file, timeout=_WAIT_S, isolation_level=None, check_same_thread=False, factory=_Reader
+                )
         except (OSError, sqlite3.Error) as error:
             raise MemoryUnusable(f"{self.file} cannot be opened: {error}; fix its permissions") from error
+        is_done = False
         try:
             if write:  # the file keeps the mode it was made with
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -319,12 +349,28 @@ class Database:
             self._prepare(connection, write=write)
             yield connection
             connection.execute("COMMIT")
+            if write:  # what was removed stays in the log otherwise, while others have the file open
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            is_done = True
         except sqlite3.DatabaseError as error:
             failure = MemoryUnusable(self._describe_error(error))
             failure.is_passing = any(word in str(error) for word in ("locked", "full"))
             raise failure from error
         finally:
-            connection.close()
+            if is_done and not write:
+                _idle.readers[file] = connection
+            else:
+                connection.close()
+
+    def _create(self) -> None:
+        """Raises OSError."""
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            # SQLite gives its side files the same mode.
+            os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:  # not opened: closing it would drop the locks that this process has on it
+            if self.file.is_symlink():
+                raise
 
     def _prepare(self, connection: sqlite3.Connection, *, write: bool) -> None:
         newest = len(self._steps)

@@ -22,6 +22,7 @@ from pinfold.events import (
     Reply,
     Request,
     RequestFailed,
+    Thought,
     Usage,
     convert,
     new_action_id,
@@ -41,6 +42,8 @@ class KeptReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """One line: the next reply, or the next failure."""
 
     text: str = ""
+    reasoning: str = ""
+    """Streamed before the wait of `delay_s`."""
     calls: tuple[KeptCall, ...] = ()
     usage: Usage = Usage()
     cost: float | None = None
@@ -58,7 +61,14 @@ class KeptReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def reply(self, request_id: str) -> Reply:
         calls = tuple(Call(id=new_action_id(), tool=call.tool, args=call.args) for call in self.calls)
-        return Reply(text=self.text, calls=calls, usage=self.usage, cost=self.cost, request_id=request_id)
+        return Reply(
+            text=self.text,
+            reasoning=self.reasoning,
+            calls=calls,
+            usage=self.usage,
+            cost=self.cost,
+            request_id=request_id,
+        )
 
 
 def encode_line(kept: KeptReply) -> str:
@@ -116,9 +126,11 @@ class ScriptedModel:
     def from_file(cls, path: Path, served: Sequence[str] = ()) -> ScriptedModel:
         return cls(read_lines(path), name=f"scripted:{path}", served=served)
 
-    async def stream(self, request: Request) -> AsyncIterator[str | Reply]:
-        """Pieces of text as they come, then the whole reply."""
+    async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
+        """Pieces of reasoning and text as they come, then the whole reply."""
         kept = self._lines[self._next] if self._next < len(self._lines) else self._on_exhausted()
+        if kept.reasoning:
+            yield Thought(kept.reasoning)
         await anyio.sleep(kept.delay_s)
         # Only now: a request that was interrupted meanwhile did not use its line up.
         self._next += 1

@@ -158,7 +158,7 @@ class Registry:
     def schemas(self) -> tuple[ToolSchema, ...]:
         """The schemas that the model is shown in full."""
         told = [PYTHON] if self._is_shown(PYTHON.name) else []
-        told += [_briefly(tool.schema, tool.untold) for name, tool in self._tools.items() if self._is_shown(name)]
+        told += [_briefly(tool) for name, tool in self._tools.items() if self._is_shown(name)]
         return tuple(told)
 
     def catalogue(self) -> str:
@@ -275,8 +275,9 @@ def _cache_key(name: str, args: Json) -> str | None:
         return None
 
 
-def _briefly(schema: ToolSchema, untold: Collection[str]) -> ToolSchema:
+def _briefly(tool: AnyTool) -> ToolSchema:
     """Drop what the model does not need; every request pays for it."""
+    schema, untold = tool.schema, tool.untold
     parameters = {key: value for key, value in schema.parameters.items() if key != "additionalProperties"}
     properties = cast("Mapping[str, Mapping[str, Json]]", parameters.get("properties", {}))
     parameters["properties"] = {
@@ -284,7 +285,7 @@ def _briefly(schema: ToolSchema, untold: Collection[str]) -> ToolSchema:
         for name, one in properties.items()
         if name not in untold
     }
-    return replace(schema, parameters=parameters)
+    return replace(schema, description=tool.summary or schema.description, parameters=parameters)
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

@@ -70,6 +70,8 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
     """For tools whose reach depends on the arguments: how far a call goes, and to what (a path, `host:port`)."""
     validate: Callable[[Json], Mapping[str, Any]] | None = None
     """Replaces the checks of the signature where a server wrote the schema. Returns the arguments, or raises ToolFailed."""
+    summary: str = ""
+    """What the model is shown instead of the description, if set; every request pays for it."""
     untold: tuple[str, ...] = ()
     """Left out where the model is shown the schema: arguments that an error message names when they matter, and
     properties of others that are obvious (`where.default`)."""

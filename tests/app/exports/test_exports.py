@@ -6,6 +6,7 @@ import ast
 import contextlib
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,13 @@ def test_what_steers_a_terminal_is_in_no_export_and_colours_are_just_gone() -> N
     assert "red\n100%\ndone\n" in json.loads(text_of("ipynb", events))["cells"][2]["outputs"][0]["text"]
 
 
+def test_a_note_of_several_lines_stays_so_in_markdown() -> None:
+    events = log_of(Noticed(text="Plan\n[ ] 1. load\n[ ] 2. sum"))
+    rendered = MarkdownIt().render(text_of("md", events))
+    assert rendered.count("<br") == 2
+    assert r"Plan  \n\[ \] 1. load  \n" in text_of("ipynb", events).replace("\\\\", "\\")
+
+
 def test_turns_that_were_taken_back_and_denied_cells_are_not_part_of_the_program() -> None:
     id_ = ActionId("a_9")
     events = log_of(
@@ -379,6 +387,9 @@ def test_a_plain_table_becomes_part_of_the_page_and_anything_else_is_framed() ->
     assert inline_html("<div>" * 101) is None
     assert 'srcdoc="' in (frame_html('"><script>') or "")
     assert "<script" not in (frame_html('"><script>') or "")
+    connects = frame_html("<LINK rel=preconnect href=//x.invalid><iframe src=//x.invalid></iframe><b>shown</b>") or ""
+    assert not re.search(r"&lt;/?(link|iframe)", connects, re.IGNORECASE)
+    assert "&lt;b&gt;shown" in connects
 
 
 @pytest.mark.parametrize(

@@ -375,6 +375,7 @@ def sleepers() -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reach", ["nothing", None])
 async def test_large_messages_and_many_of_them_come_through_whole(workspace: Path, home: Path, reach: Any) -> None:
     async with running(workspace, spec_of("-c", reach=reach)) as asked:
@@ -384,6 +385,7 @@ async def test_large_messages_and_many_of_them_come_through_whole(workspace: Pat
             assert await asked.says(str(number)) == number
 
 
+@pytest.mark.slow
 async def test_a_server_that_reads_nothing_holds_up_nobody_but_itself(workspace: Path, elsewhere: Path) -> None:
     (elsewhere / "deaf.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(1000)", encoding="utf-8")
     async with running(workspace, spec_of(elsewhere / "deaf.py", reach="nothing")) as asked:

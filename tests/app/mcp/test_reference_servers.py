@@ -93,11 +93,13 @@ def repository(workspace: Path) -> Path:
     return workspace
 
 
+@pytest.mark.slow
 async def test_git(reference: Reference, repository: Path, used: Any) -> None:
     code = f"from servers.it import git_log\nprint(git_log(repo_path={str(repository)!r}))"
     assert "the first" in (await used(reference.python("mcp-server-git"), code))[-1]
 
 
+@pytest.mark.slow
 async def test_time(reference: Reference, used: Any) -> None:
     code = (
         "from servers.it import convert_time\n"
@@ -128,6 +130,7 @@ def page() -> Generator[str]:
     server.server_close()
 
 
+@pytest.mark.slow
 async def test_fetch(reference: Reference, page: str, used: Any) -> None:
     code = f"from servers.it import fetch\nprint(fetch(url={page!r}))"
     told = (await used(reference.python("mcp-server-fetch", "--ignore-robots-txt", "--allow-private-ips"), code))[-1]

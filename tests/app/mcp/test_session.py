@@ -221,6 +221,7 @@ async def test_a_tool_that_changed_is_not_called_by_a_session_that_only_knows_wh
     assert kept(folder) == []
 
 
+@pytest.mark.slow
 async def test_a_server_that_changes_while_the_user_looks_has_no_yes(
     workspace: Path, script: Script, folder: Path
 ) -> None:
@@ -262,6 +263,7 @@ HELD = [
 ]
 
 
+@pytest.mark.slow
 async def test_no_grant_covers_a_tool_that_changed(workspace: Path, script: Script, folder: Path) -> None:
     configured(folder)
     await see(workspace, script)
@@ -281,6 +283,7 @@ async def test_no_grant_covers_a_tool_that_changed(workspace: Path, script: Scri
     assert kept(folder) == ["a", "b"]
 
 
+@pytest.mark.slow
 async def test_what_is_agreed_to_for_always_is_about_one_program(workspace: Path, script: Script, folder: Path) -> None:
     configured(folder)
     await see(workspace, script)
@@ -545,6 +548,7 @@ async def test_a_folders_servers_are_used_once_it_is_trusted_and_never_in_place_
     assert kept(folder) == ["others"]
 
 
+@pytest.mark.slow
 async def test_a_folders_server_works_in_its_sandbox_as_far_as_its_folder_goes(workspace: Path, script: Script) -> None:
     inside = workspace / "notes"
     inside.mkdir()
@@ -558,6 +562,7 @@ async def test_a_folders_server_works_in_its_sandbox_as_far_as_its_folder_goes(w
     assert kept(inside) == ["a"]
 
 
+@pytest.mark.slow
 async def test_what_a_folders_server_says_of_itself_is_others_words_until_it_is_agreed_to(
     workspace: Path, script: Script
 ) -> None:

@@ -111,6 +111,7 @@ def pinfold(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
 
 
+@pytest.mark.slow
 def test_from_the_command_line() -> None:
     done = pinfold("bench", "tokens", "--task", "money in and out", "--json")
     assert done.returncode == 0, done.stderr

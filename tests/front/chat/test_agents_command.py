@@ -31,3 +31,4 @@ async def test_each_has_a_line_and_agents_shows_all_that_one_did(workspace: Path
         assert "You are the sub-agent clerk" in whole
         assert "total = sum(rows)" in whole
         assert "It is 6." in whole
+        assert "```" not in whole  # it is shown as the chat shows everything

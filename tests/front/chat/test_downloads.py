@@ -83,6 +83,7 @@ def test_what_would_need_installing_is_refused_in_mode_read_only_without_a_quest
     assert index.asked == []
 
 
+@pytest.mark.slow
 def test_one_ctrl_c_leaves_while_the_environment_is_built(
     start: Callable[..., Terminal], index: Index, tmp_path: Path
 ) -> None:

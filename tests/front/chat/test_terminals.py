@@ -15,6 +15,7 @@ Start = Callable[..., Terminal]
 COLOUR = re.compile(rb"\x1b\[[\d;]*\b(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])\b[\d;]*m")
 
 
+@pytest.mark.slow
 def test_200_megabytes_and_bytes_that_are_no_text_leave_the_prompt_usable(start: Start) -> None:
     terminal = start(
         replies=[

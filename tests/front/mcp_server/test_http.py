@@ -111,6 +111,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Served, 
     end(served)
 
 
+@pytest.mark.slow
 async def test_in_a_shared_session_each_client_is_asked_about_what_it_began_itself(asking: tuple[Served, Path]) -> None:
     served, workspace = asking
     asked: list[tuple[str, str]] = []

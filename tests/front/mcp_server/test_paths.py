@@ -115,6 +115,7 @@ async def test_no_path_leads_out_of_the_workspace(workspace: Path, outside: Path
     assert (workspace / "inner" / "new.txt").read_text("utf-8") == "new"
 
 
+@pytest.mark.slow
 async def test_what_is_too_large_is_refused_both_ways(workspace: Path) -> None:
     (workspace / "large.bin").write_bytes(bytes(LARGEST + 1))
     (workspace / "just.bin").write_bytes(bytes(LARGEST))

@@ -21,8 +21,9 @@ from tests.front.server.served import begin, create, end, follow, until
 from pinfold.app.session.live_session import LiveSession, open_session
 from pinfold.app.session.options import Options
 from pinfold.events import Noticed, SessionId
+from pinfold.front.http_server import Address
 from pinfold.front.server.event_stream import SLOW_S, EventStream, stream_events
-from pinfold.front.server.server import Address, listen
+from pinfold.front.server.server import listen
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 READERS = 20
@@ -133,6 +134,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_can_resume(workspace: 
             assert await anyio.to_thread.run_sync(read_events, again, live.log.seq) == list(range(8, live.log.seq + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_reader_that_reads_is_not_cut_off(workspace: Path) -> None:
     async with streaming(workspace, slow_s=SLOW_S) as (app, live, client):

@@ -125,6 +125,13 @@ def test_messages_that_go_on_from_an_answer_continue_its_session_and_edited_ones
     other, said = ask([*first, {"role": "assistant", "content": "never said"}, _user("three")])
     assert other not in (session, branch)
     assert said == "answer 1"
+    # Another client says the same and hears the same: nobody can tell the two apart, so neither gets the other's session.
+    twin, said = ask(first)
+    assert (twin != session, said) == (True, "answer 1")
+    goes_on = [*first, {"role": "assistant", "content": said}, _user("two, of whom?")]
+    later = {ask(goes_on)[0], ask(goes_on)[0]}
+    assert len(later) == 2
+    assert later.isdisjoint({session, branch, other, twin})
 
 
 def test_a_branch_has_forgotten_the_later_turns(wired: Wired) -> None:
@@ -241,6 +248,43 @@ def test_no_tool_is_offered_where_the_caller_wants_none(wired: Wired) -> None:
         model="pinfold", messages=[_user("weather?")], tools=[WEATHER], tool_choice="none"
     )
     assert done.choices[0].finish_reason == "stop"
+
+
+def test_a_call_that_the_caller_requires_is_made_or_the_turn_fails(wired: Wired) -> None:
+    no_call = {"text": "It is sunny."}
+    session = wired.session(
+        no_call, {**ASKS, "expect": "The client requires a call of get_weather"}, no_call, *[no_call] * 3
+    )
+    client: Any = wired.openai(**session)
+    required: Any = {"messages": [_user("weather?")], "tools": [WEATHER], "tool_choice": "required"}
+    done = client.chat.completions.create(model="pinfold", parallel_tool_calls=False, **required).choices[0]
+    assert (done.finish_reason, done.message.content) == ("tool_calls", None)
+    assert [call.function.name for call in done.message.tool_calls or ()] == ["get_weather"], "one at a time"
+    named: Any = {**required, "tool_choice": {"type": "function", "function": {"name": "get_weather"}}}
+    with pytest.raises(InternalServerError, match="requires a call of get_weather"):
+        client.chat.completions.create(model="pinfold", **named)
+    plain = wired.script(no_call, ASKS, no_call, no_call)
+    called = client.chat.completions.create(model=plain, parallel_tool_calls=False, **required).choices[0].message
+    assert (called.content, len(called.tool_calls or ())) == ("I look it up.", 1)
+    with pytest.raises(InternalServerError, match="did not"):
+        client.chat.completions.create(model=plain, **required)
+    with pytest.raises(BadRequestError, match="among the tools"):
+        client.chat.completions.create(model="pinfold", messages=[_user("weather?")], tool_choice=named["tool_choice"])
+
+
+def test_calls_come_one_at_a_time_where_the_caller_wants_that(wired: Wired) -> None:
+    client: Any = wired.openai(**wired.session(ASKS, {"text": "Sun and rain."}))
+    messages = [_user("weather?")]
+    given: Any = {"model": "pinfold", "tools": [WEATHER], "parallel_tool_calls": False}
+    for city in ("Rome", "Oslo"):
+        message = client.chat.completions.create(messages=messages, **given).choices[0].message
+        (call,) = message.tool_calls
+        assert json.loads(call.function.arguments) == {"city": city}
+        messages += [
+            message.model_dump(exclude_none=True),
+            {"role": "tool", "tool_call_id": call.id, "content": "fine"},
+        ]
+    assert client.chat.completions.create(messages=messages, **given).choices[0].message.content == "Sun and rain."
 
 
 def test_an_answer_has_the_form_that_is_asked_for(wired: Wired) -> None:

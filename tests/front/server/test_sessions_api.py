@@ -200,14 +200,23 @@ def test_bad_input_gets_one_clear_line(client: httpx2.Client) -> None:
         ("POST", f"{url}/fork", {"title": "half-made", "to": 99}, 409, "99"),
         ("POST", "/api/sessions/s_none/undo", {}, 404, "there is no session"),
         ("GET", f"{url}/blobs/sha256:00", None, 404, ""),
+        ("PUT", "/api/sessions", {}, 405, "this path takes"),
+        ("GET", "/v1/chat/completions", None, 405, "this path takes POST"),
+        ("GET", "/api/nothing", None, 404, "GET /docs lists"),
     ):
         response = client.request(method, path, json=body)
         assert response.status_code == status, (path, body, response.text)
         message = response.json()["error"]["message"]
         assert words.lower() in message.lower(), message
         assert "\n" not in message
+        assert response.json()["error"]["type"] != "not_found_error" or status == 404
     assert "half-made" not in client.get("/api/sessions").text, "a branch that cannot be had leaves nothing"
     assert client.post("/api/sessions", content=b"{", headers={"Content-Type": "application/json"}).status_code == 400
+    assert client.put("/api/sessions", json={}).headers["allow"] == "GET, HEAD, POST"
+    described = client.get("/openapi.json").json()
+    walked = {(method, path) for path, one in described["paths"].items() for method in one}
+    assert {("post", "/v1/chat/completions"), ("delete", "/v1/files/{file}"), ("post", "/agui")} <= walked
+    assert described["components"]["schemas"]["ChatRequest"]["required"] == ["messages"]
 
 
 def test_the_code_of_the_address_logs_a_page_in_once(served: Served) -> None:

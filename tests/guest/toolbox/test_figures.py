@@ -77,6 +77,7 @@ def both(data_python: Path, tmp_path: Path) -> Generator[Callable[[bytes], Any]]
         program.kill()
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(table=tables())
 def test_figures_are_those_of_duckdbs_own_functions(both: Callable[[bytes], Any], table: bytes) -> None:

@@ -111,6 +111,7 @@ async def reply_of(model: BuiltinModel, request: Request) -> Reply:
     return got[-1]
 
 
+@pytest.mark.slow
 async def test_what_to_expect_is_said_once_with_a_pace_that_was_measured(model: BuiltinModel, state: Path) -> None:
     began = time.monotonic()
     first = await reply_of(model, asked("Tell a long story of herons.", max_tokens=24))
@@ -143,6 +144,7 @@ async def test_it_answers_in_pieces_for_nothing_and_remembers_the_beginning(mode
         record(state)
 
 
+@pytest.mark.slow
 async def test_a_conversation_that_had_to_make_room_is_read_again_from_memory(model: BuiltinModel) -> None:
     long = "Here is a story. " + "The heron stood still. " * 12
     first = await reply_of(model, asked(long))
@@ -224,6 +226,7 @@ async def test_one_that_does_not_answer_any_more_is_replaced(small: Path, llama:
     host.release()
 
 
+@pytest.mark.slow
 async def test_a_record_whose_process_is_gone_is_not_believed(small: Path, llama: Path, state: Path) -> None:
     host = Host(_spec(small, llama), state)
     first = await host.ready()
@@ -274,6 +277,7 @@ async def test_everybody_shares_one_and_it_ends_with_the_last_of_them_killed_or_
     await until(lambda: is_gone(state))
 
 
+@pytest.mark.slow
 async def test_whoever_started_it_may_be_interrupted_and_it_goes_on_for_others(
     small: Path, llama: Path, state: Path
 ) -> None:
@@ -349,6 +353,7 @@ def test_there_is_at_least_one_core_and_no_more_than_the_machine_has() -> None:
     assert 1 <= cores() <= (os.cpu_count() or 1)
 
 
+@pytest.mark.slow
 async def test_a_seed_gives_the_same_reply_again_also_where_the_prompt_was_read_before(model: BuiltinModel) -> None:
     repeatable = Repeatable(model)
 

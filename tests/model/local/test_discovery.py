@@ -84,6 +84,7 @@ async def test_a_real_llama_cpp_tells_the_size_it_runs_with(start_llama: Callabl
     assert [(model.context, model.tools) for model in found.models] == [(768, "none")]
 
 
+@pytest.mark.slow
 async def test_a_real_llama_cpp_with_a_key_tells_nothing(start_llama: Callable[..., Llama]) -> None:
     server = start_llama(keys=("sesame",))
     (found,) = await probe(NOBODY, places=(server.url,))

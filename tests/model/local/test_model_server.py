@@ -153,6 +153,7 @@ async def test_a_gguf_file_is_served_with_streams_usage_and_embeddings(
     assert endpoint.get("../health") == (200, {"status": "ok"})
 
 
+@pytest.mark.slow
 def test_a_text_is_gone_on_with_whole_and_streamed(smollm2: Endpoint) -> None:
     endpoint = smollm2
     body = {"prompt": "The heron is", "temperature": 0}
@@ -168,6 +169,7 @@ def test_a_text_is_gone_on_with_whole_and_streamed(smollm2: Endpoint) -> None:
     assert (status, said["error"]["code"]) == (404, "model_not_found")
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_reply_again_also_where_the_prompt_was_read_before(smollm2: Endpoint) -> None:
     def say(text: str = "Tell me a story about a heron.", **settings: Any) -> str:
         messages = [{"role": "system", "content": "You write short stories about animals, " * 3}]
@@ -261,6 +263,7 @@ def test_a_model_that_does_not_go_by_its_template_is_told_of_tools_in_words(tmp_
     assert tells("Qwen3-8B-Q4_K_M")
 
 
+@pytest.mark.slow
 async def test_a_call_that_a_model_without_tools_writes_reaches_the_client_as_a_native_one(smollm2: Endpoint) -> None:
     endpoint = smollm2
     # The grammar stands in for a larger model: it is the server's, and so is everything behind it.

@@ -204,6 +204,7 @@ async def test_a_pull_killed_in_a_download_is_taken_up(
     assert left(tmp_path) == {"tiny.gguf"}
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(data=st.data())
 def test_whatever_sizes_a_killed_pull_left_the_next_one_ends_well(

@@ -49,6 +49,7 @@ def test_an_sdk_that_is_asked_is_imported() -> None:
     assert {"pydantic_ai", "anthropic", "google", "genai_prices", "httpx2"} <= loaded_by(program)
 
 
+@pytest.mark.slow
 def test_warming_imports_in_a_thread_of_its_own() -> None:
     program = """
 import json, sys, threading, time

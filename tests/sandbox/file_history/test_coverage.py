@@ -42,6 +42,19 @@ def test_what_is_not_covered_is_named_before_any_cell_runs(project: Path, tmp_pa
     assert b"TOKEN=1" not in held
 
 
+def test_the_users_files_are_read_before_those_that_a_command_makes_again(workspace: Path, tmp_path: Path) -> None:
+    for path in (".venv/lib/small.py", "src/large.csv", "node_modules/x/index.js", "notes.txt"):
+        (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / path).write_text(path * (1000 if "large" in path else 1))
+    let_settle(workspace)
+    versions = Versions(workspace, tmp_path / "store")
+    assert versions.begin().unread == 4
+    kept: list[int] = []
+    versions.fill(lambda: kept.append(len(list((tmp_path / "store").glob("??/*")))))
+    versions.close()
+    assert kept == [2, 3, 4]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
 def test_what_cannot_be_read_is_named(project: Path) -> None:
     (project / "notes.txt").chmod(0)

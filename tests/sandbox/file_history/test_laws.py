@@ -215,12 +215,19 @@ class WithUserNested(Machine):
 EXAMPLES = 25
 
 
-@pytest.mark.parametrize("machine", [OnlyCells, OnlyCellsWalked])
+@pytest.mark.parametrize("machine", [OnlyCells, pytest.param(OnlyCellsWalked, marks=pytest.mark.slow)])
 def test_every_state_comes_back_whatever_cells_do(machine: type[Machine]) -> None:
     holds(machine)
 
 
-@pytest.mark.parametrize("machine", [WithUser, WithUserWalked, WithUserNested])
+@pytest.mark.parametrize(
+    "machine",
+    [
+        WithUser,
+        pytest.param(WithUserWalked, marks=pytest.mark.slow),
+        pytest.param(WithUserNested, marks=pytest.mark.slow),
+    ],
+)
 def test_what_the_user_changed_stays_and_there_and_back_is_as_before(machine: type[Machine]) -> None:
     holds(machine)
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452")
 
 
-@pytest.fixture(scope="module", params=["newer", "older"])
+@pytest.fixture(scope="module", params=["newer", pytest.param("older", marks=pytest.mark.slow)])
 def age(request: pytest.FixtureRequest) -> dict[str, str]:
     return {"LEGACY": "1"} if request.param == "older" else {}
 

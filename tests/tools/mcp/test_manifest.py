@@ -207,6 +207,7 @@ _tools = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(_tools, st.randoms(use_true_random=False))
 def test_the_order_of_tools_never_matters(tools: Tools, random: Any) -> None:
     shuffled = tools.copy()
@@ -214,6 +215,7 @@ def test_the_order_of_tools_never_matters(tools: Tools, random: Any) -> None:
     assert read_tools(tools).digest == read_tools(shuffled).digest
 
 
+@pytest.mark.slow
 @given(_tools, _tools)
 def test_two_manifests_are_the_same_only_if_they_say_the_same(one: Tools, other: Tools) -> None:
     def said(tools: Tools) -> set[str]:

@@ -93,6 +93,7 @@ async def test_what_the_model_is_told_stays_short_whatever_comes(shop: Source, w
     assert "95 more" in told
 
 
+@pytest.mark.slow
 async def test_a_value_larger_than_memory_ends_in_words_and_the_next_query_works(
     shop: Source, workers: Workers
 ) -> None:

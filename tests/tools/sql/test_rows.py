@@ -133,6 +133,7 @@ async def test_columns_of_one_name_stay_two(postgres_row: Ask) -> None:
     assert [table.column(at)[0].as_py() for at in range(3)] == [1, 2, "10.0.0.1/32"]
 
 
+@pytest.mark.slow
 async def test_order_and_nulls_survive_many_batches(postgres_row: Ask) -> None:
     table = await postgres_row(
         "SELECT n, CASE WHEN n % 3 > 0 THEN n * 1.25 END AS x, md5(n::text)::uuid AS u FROM generate_series(1, 200000) n ORDER BY n"

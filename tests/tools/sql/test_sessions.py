@@ -151,7 +151,10 @@ for name, sql in (("shop", "DELETE FROM goods"), ("shpo", "SELECT 1"), ("shop", 
     assert sqlite3.connect(shop).execute("SELECT count(*) FROM goods").fetchone() == (2,)
 
 
-@pytest.mark.parametrize("way", ["in the address", "plain", "kept"])
+@pytest.mark.parametrize(
+    "way",
+    ["in the address", pytest.param("plain", marks=pytest.mark.slow), pytest.param("kept", marks=pytest.mark.slow)],
+)
 async def test_no_event_and_no_message_holds_the_password(
     workspace: Path, postgres: Cluster, configure: Configure, script: Script, cell: Any, way: str
 ) -> None:

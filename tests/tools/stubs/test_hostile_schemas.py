@@ -197,6 +197,7 @@ def test_a_module_written_carelessly_is_found_out(tmp_path: Path, careless: str)
         assert_only_declares(careless)
 
 
+@pytest.mark.slow
 def test_a_flood_of_tools_is_a_module_that_still_imports() -> None:
     schema = _about("some text")
     heavy = {"type": "object", "properties": {f"p{n}": {"enum": ["x" * 70] * 10} for n in range(60)}}

@@ -252,6 +252,7 @@ def test_the_result_is_named_after_its_title_or_its_tool() -> None:
     assert signature(untitled, "go") == "go() -> GoResult"
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_pyright_finds_nothing_wrong_in_modules_and_something_in_a_wrong_call(tmp_path: Path) -> None:
     every = [_tool(schema, f"go{number}") for number, (schema, _) in enumerate(TABLE)]

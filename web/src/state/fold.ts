@@ -154,12 +154,13 @@ function rewoundInWords(event: EventOf<"SessionRewound">): string {
   const turns = event.recalled.length || event.forgotten.length;
   const cells = event.redone.length ? event.redone : event.undone;
   const verb = event.again || event.redone.length ? "Redid" : "Undid";
-  const named = cells.length > 4 ? `${cells.length} cells` : cells.length ? `cell ${cells.join(", ")}` : "file changes";
+  const named = cells.length > 4 ? `${cells.length} cells` : `cell ${cells.join(", ")}`;
   const parts: string[] = [];
   if (event.what === "chat") parts.push(`${event.recalled.length ? "Brought back" : "Took back"} ${plural(turns, "turn")}; variables and files stay.`);
   else {
     const what = event.what === "all" ? "Variables and files" : event.what === "files" ? "Files" : "Variables";
-    parts.push(`${verb} ${named}. ${what} are ${event.to ? `as after cell ${event.to}` : "as at the start"}.`);
+    if (cells.length) parts.push(`${verb} ${named}.`);
+    parts.push(`${what} are ${event.to ? `as after cell ${event.to}` : "as at the start"}.`);
   }
   if (event.effects.length) parts.push(`Not undone, because it cannot be: ${event.effects.join("; ")}.`);
   return [...parts, ...event.notices].join(" ");

@@ -182,12 +182,12 @@ export function summaryOf(action: Action): string {
     const lines = action.code.split("\n").map((line) => line.trim());
     return lines.find((line) => line && !line.startsWith("#") && !/^(import|from) /.test(line)) ?? lines[0] ?? "";
   }
-  const args = action.args;
-  if (typeof args === "object" && args !== null) {
-    const values: Record<string, unknown> = { ...args };
-    for (const name of ["command", "path", "url", "pattern", "query", "text", "question"]) {
-      if (typeof values[name] === "string") return `${action.tool} ${values[name]}`;
-    }
-  }
-  return action.tool;
+  return [action.tool, detailOf(action.args)].filter(Boolean).join(" ");
+}
+
+/** The argument of a tool that says most. */
+export function detailOf(args: unknown): string {
+  const values = new Map<string, unknown>(Object.entries(args ?? {}));
+  const found = ["command", "path", "url", "pattern", "query", "text", "question"].map((name) => values.get(name));
+  return found.find((value) => typeof value === "string") ?? "";
 }

@@ -36,6 +36,24 @@ export function plural(count: number, word: string): string {
   return `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 }
 
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
+
+/** With characters that show nothing, or that turn text around, written out. */
+export function showHidden(text: string): string {
+  return text.replace(HIDDEN, (char) => `⟨U+${(char.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+}
+
+/** Where the last paragraph begins, behind an empty line outside of code: more text changes nothing before it. */
+export function endOfParagraphs(text: string): number {
+  let [end, place, code] = [0, 0, false];
+  for (const line of text.split("\n")) {
+    if (/^ *(```|~~~)/.test(line)) code = !code;
+    place += line.length + 1;
+    if (!line && !code) end = Math.min(place, text.length);
+  }
+  return end;
+}
+
 /** A moment in ISO format, told from now. */
 export function ago(at: string, now = Date.now()): string {
   const passed = Math.max(0, (now - Date.parse(at)) / 1000);

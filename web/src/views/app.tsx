@@ -67,6 +67,7 @@ function Page() {
   const onDrag = (event: DragEvent) => {
     if (!event.dataTransfer?.types.includes("Files")) return;
     event.preventDefault();
+    if (event.type === "dragleave" && event.relatedTarget) return;
     setDropping(event.type === "dragover");
     if (event.type === "drop") void upload(event.dataTransfer.files);
   };

@@ -4,8 +4,9 @@ import { useState } from "preact/hooks";
 import { decide } from "../api.ts";
 import type { EventOf, Scope, Verdict } from "../state/events.ts";
 import type { View } from "../state/view.ts";
-import { summaryOf } from "../state/view.ts";
+import { detailOf, summaryOf } from "../state/view.ts";
 import { attempt, revision } from "../store.ts";
+import { showHidden } from "../text/format.ts";
 
 type Request = EventOf<"ApprovalRequested">;
 
@@ -37,17 +38,17 @@ function exactBytes(view: View, request: Request): string {
   if (request.shows) return request.shows;
   const action = view.steps.get(request.id)?.action;
   if (!action) return "";
-  return action.type === "cell" ? action.code : JSON.stringify(action.args, null, 2);
+  return action.type === "cell" ? action.code : (JSON.stringify(action.args, null, 2) ?? "");
 }
 
 function Decision({ view, request }: { view: View; request: Request }) {
   const [words, setWords] = useState("");
   const action = view.steps.get(request.id)?.action;
-  const text = exactBytes(view, request);
+  const text = showHidden(exactBytes(view, request)).replace(/\n$/, "");
   return (
     <>
-      <h2>{request.reason}</h2>
-      {action && <p class="approval-what">{summaryOf(action)}</p>}
+      <h2>{showHidden(request.reason)}</h2>
+      {action?.type === "tool" && detailOf(action.args) && <p class="approval-what">{showHidden(summaryOf(action))}</p>}
       {text && (
         <pre class="exact" tabIndex={0} role="region" aria-label="Exactly this">
           {text.split("\n").map((line, place) => (
@@ -79,7 +80,7 @@ function Decision({ view, request }: { view: View; request: Request }) {
       </div>
       {request.pattern && (
         <p class="muted">
-          “In this session” covers <code>{request.pattern}</code>
+          “In this session” covers <code>{showHidden(request.pattern)}</code>
         </p>
       )}
     </>
@@ -96,11 +97,11 @@ function Question({ view, request }: { view: View; request: Request }) {
         if (words.trim()) reply(words.trim());
       }}
     >
-      <h2>{request.shows || request.reason}</h2>
+      <h2>{showHidden(request.shows || request.reason)}</h2>
       {request.options.length > 0 && (
         <div class="approval-row">
-          {request.options.map((option) => (
-            <button key={option} type="button" onClick={() => reply(option)}>
+          {request.options.map((option, place) => (
+            <button key={place} type="button" onClick={() => reply(option)}>
               {option}
             </button>
           ))}

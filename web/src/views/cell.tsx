@@ -3,9 +3,9 @@
 import { memo } from "preact/compat";
 import { useState } from "preact/hooks";
 import type { FileChange } from "../state/events.ts";
-import { summaryOf, type Stage, type Step } from "../state/view.ts";
+import { detailOf, summaryOf, type Stage, type Step } from "../state/view.ts";
 import { dialog, moment, showMoment } from "../store.ts";
-import { plural, seconds } from "../text/format.ts";
+import { plural, seconds, showHidden } from "../text/format.ts";
 import { escapeHtml, highlight } from "../text/highlight.ts";
 import { DisplayView } from "./displays.tsx";
 import { Icon } from "./icons.tsx";
@@ -89,12 +89,12 @@ function Code({ step }: { step: Step }) {
     const text = JSON.stringify(action.args, null, 2) ?? "";
     return (
       <details class="arguments">
-        <summary>{summaryOf(action)}</summary>
+        <summary>{detailOf(action.args) || "Arguments"}</summary>
         <pre class="code" tabIndex={0} dangerouslySetInnerHTML={{ __html: escapeHtml(text) }} />
       </details>
     );
   }
-  const lines = action.code.replace(/\n+$/, "").split("\n");
+  const lines = showHidden(action.code).replace(/\n+$/, "").split("\n");
   const long = lines.length > CODE_LINES && !open;
   const html = highlight((long ? lines.slice(0, CODE_HEAD) : lines).join("\n"));
   return (
@@ -125,8 +125,8 @@ function Results({ session, step }: { session: string; step: Step }) {
       {step.value !== null && !valueIsShown && <Output text={step.value} kind="value" />}
       {step.error && <Output text={step.error} kind="error" />}
       {step.stage === "denied" && step.reason && <p class="step-note">{step.reason}</p>}
-      {step.notices.map((notice) => (
-        <p class="step-note" key={notice}>
+      {step.notices.map((notice, place) => (
+        <p class="step-note" key={place}>
           {notice}
         </p>
       ))}

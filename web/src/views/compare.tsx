@@ -30,8 +30,8 @@ export function Compare({ left, other }: { left: View; other: string }) {
         <IconButton icon="close" label="Close the comparison" onClick={() => go(left.id)} />
       </header>
       <div class="compare-columns">
-        <Branch view={left} steps={a.slice(shared)} />
-        <Branch view={right} steps={b.slice(shared)} />
+        <Branch view={left} steps={a.slice(shared)} last={a[shared - 1]} />
+        <Branch view={right} steps={b.slice(shared)} last={b[shared - 1]} />
       </div>
       <VariableDifferences left={left} right={right} />
       <FileDifferences left={left} right={right} />
@@ -49,8 +49,8 @@ function sameStep(a: Step | undefined, b: Step | undefined): boolean {
   return a !== undefined && b !== undefined && a.id === b.id;
 }
 
-function Branch({ view, steps }: { view: View; steps: Step[] }) {
-  const answer = lastAnswer(view.items);
+function Branch({ view, steps, last }: { view: View; steps: Step[]; last: Step | undefined }) {
+  const answer = lastAnswer(last ? view.items.slice(view.items.indexOf(last) + 1) : view.items);
   return (
     <section class="branch" aria-label={titleOf(view.title, view.firstWords)}>
       <h2>
@@ -66,7 +66,7 @@ function Branch({ view, steps }: { view: View; steps: Step[] }) {
 }
 
 function lastAnswer(items: Item[]): string {
-  const last = items.findLast((item) => item.type === "text");
+  const last = items.findLast((item) => item.type === "text" && !item.forgotten);
   return last?.type === "text" ? last.text : "";
 }
 

@@ -15,6 +15,9 @@ const MODES: Record<Mode, string> = {
   full: "asks for nothing",
 };
 
+/** The browser fits the field to its text; to measure it at each key costs two layouts. */
+const GROWS = CSS.supports("field-sizing", "content");
+
 export function focusComposer(): void {
   document.querySelector<HTMLTextAreaElement>("#composer")?.focus();
 }
@@ -27,9 +30,9 @@ export function Composer({ placeholder }: { placeholder: string }) {
   const open = view.value !== null;
   useEffect(() => {
     const element = area.current;
-    if (!element) return;
+    if (!element || GROWS) return;
     element.style.height = "auto";
-    element.style.height = `${Math.min(element.scrollHeight, window.innerHeight * 0.4)}px`;
+    element.style.height = `${element.scrollHeight}px`;
   }, [draft.value, code]);
   const submit = async () => {
     const text = draft.value.trim();
@@ -98,9 +101,11 @@ export function Composer({ placeholder }: { placeholder: string }) {
             <Icon name="stop" /> Stop
           </button>
         )}
-        <button type="submit" class="send" aria-label={code ? "Run" : "Send"} disabled={!draft.value.trim() || sending}>
-          <Icon name="send" />
-        </button>
+        {(!busy.value || draft.value.trim()) && (
+          <button type="submit" class="send" aria-label={code ? "Run" : "Send"} disabled={!draft.value.trim() || sending}>
+            <Icon name="send" />
+          </button>
+        )}
       </div>
     </form>
   );
@@ -136,7 +141,7 @@ function Settings() {
 function Gauge({ context, cost }: { context: number; cost: number | null }) {
   if (!context && cost === null) return null;
   const most = status.value?.context ?? 0;
-  const parts = [context ? `${tokens(context)}${most ? ` of ${tokens(most)}` : ""} tokens` : "", cost !== null ? dollars(cost) : ""];
+  const parts = [context ? (most ? `${tokens(context)} of ${tokens(most)}` : `${tokens(context)} tokens`) : "", cost !== null ? dollars(cost) : ""];
   return (
     <span class="gauge" title="The context of the last request, and the cost of this session">
       {most > 0 && <meter aria-label="Context in use" min={0} max={most} high={most * 0.8} value={context} />}

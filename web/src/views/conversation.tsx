@@ -6,7 +6,7 @@ import type { Plan } from "../state/events.ts";
 import type { EndItem, Item, NoteItem, TextItem, UserItem } from "../state/view.ts";
 import { summaryOf, type View } from "../state/view.ts";
 import { busy, revision, tell } from "../store.ts";
-import { dollars, seconds, tokens } from "../text/format.ts";
+import { dollars, endOfParagraphs, seconds, tokens } from "../text/format.ts";
 import { renderMarkdown } from "../text/markdown.ts";
 import { StepView } from "./cell.tsx";
 import { Picture } from "./displays.tsx";
@@ -47,17 +47,20 @@ export function Conversation({ view }: { view: View }) {
     const { current } = anchor;
     anchor.current = null;
     if (current) element.scrollTop += current.element.getBoundingClientRect().top - current.top;
-    else if (atEnd && last === count) element.scrollTop = element.scrollHeight;
   });
+  const follows = atEnd && last === count;
+  useLayoutEffect(() => {
+    if (follows && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [follows, start]);
   useEffect(() => {
     const element = box.current;
     if (!element) return;
-    // Pictures and frames grow after they were rendered.
+    // Text that streams in, a picture that was loaded, an approval that takes room from it.
     const observer = new ResizeObserver(() => {
       if (element.dataset["end"] === "true") element.scrollTop = element.scrollHeight;
     });
-    const inside = element.firstElementChild;
-    if (inside) observer.observe(inside);
+    observer.observe(element);
+    if (element.firstElementChild) observer.observe(element.firstElementChild);
     return () => observer.disconnect();
   }, [view]);
   useEffect(() => {
@@ -106,7 +109,7 @@ export function Conversation({ view }: { view: View }) {
     else if (!isUp && below < NEAR_EDGE && last < count) move(first + WINDOW / 2);
   };
   return (
-    <section class="conversation" ref={box} data-end={atEnd && last === count} onScroll={onScroll} aria-label="Conversation" tabIndex={0}>
+    <section class="conversation" ref={box} data-end={follows} onScroll={onScroll} aria-label="Conversation" tabIndex={0}>
       <div class="column">
         {first > 0 && (
           <button type="button" class="fold" onClick={() => move(first - WINDOW / 2)}>
@@ -168,14 +171,25 @@ function UserView({ session, item }: { session: string; item: UserItem }) {
   );
 }
 
+/** While text streams in, only its last paragraph is read again. */
 function TextView({ item }: { item: TextItem }) {
-  const html = useMemo(() => renderMarkdown(item.text), [item.text]);
-  return <article class={`prose ${item.streaming ? "streaming" : ""} ${item.forgotten ? "forgotten" : ""}`} aria-label="Pinfold" dangerouslySetInnerHTML={{ __html: html }} />;
+  const split = item.streaming ? endOfParagraphs(item.text) : 0;
+  return (
+    <article class={`${item.streaming ? "streaming" : ""} ${item.forgotten ? "forgotten" : ""}`} aria-label="Pinfold">
+      {split > 0 && <Prose text={item.text.slice(0, split)} />}
+      <Prose text={item.text.slice(split)} />
+    </article>
+  );
+}
+
+function Prose({ text }: { text: string }) {
+  const html = useMemo(() => renderMarkdown(text), [text]);
+  return <div class="prose" dangerouslySetInnerHTML={{ __html: html }} />;
 }
 
 function ThinkingView({ item }: { item: TextItem }) {
   return (
-    <details class="thinking">
+    <details class={`thinking ${item.streaming ? "live" : ""}`} open={item.streaming}>
       <summary>{item.streaming ? "Thinking" : "Thought"}</summary>
       <p>{item.text}</p>
     </details>

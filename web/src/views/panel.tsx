@@ -1,11 +1,10 @@
 /** The panel at the side: timeline, variables, files, and what left this machine. */
 
 import { useEffect, useState } from "preact/hooks";
-import { listSent } from "../api.ts";
-import type { Sent } from "../state/events.ts";
+import { listSent, type Sent } from "../api.ts";
 import type { View } from "../state/view.ts";
 import { attempt, filesChanged, panel, panelOpen, revision, type Panel } from "../store.ts";
-import { bytes } from "../text/format.ts";
+import { bytes, number } from "../text/format.ts";
 import { FilesPane } from "./files.tsx";
 import { Empty, IconButton } from "./parts.tsx";
 import { Timeline } from "./timeline.tsx";
@@ -82,6 +81,9 @@ function SentPane({ view }: { view: View }) {
             <tr>
               <th scope="col">to</th>
               <th scope="col" class="number">
+                times
+              </th>
+              <th scope="col" class="number">
                 out
               </th>
               <th scope="col" class="number">
@@ -93,8 +95,9 @@ function SentPane({ view }: { view: View }) {
             {sent.map((one) => (
               <tr key={one.to}>
                 <td>{one.to}</td>
-                <td class="number">{bytes(one.out)}</td>
-                <td class="number">{bytes(one.back)}</td>
+                <td class="number">{number(one.times)}</td>
+                <td class="number">{bytes(one.bytes_out)}</td>
+                <td class="number">{bytes(one.bytes_back)}</td>
               </tr>
             ))}
           </tbody>

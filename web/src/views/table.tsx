@@ -54,10 +54,10 @@ export function TableView({ session, name }: { session: string; name: string }) 
         <table class="data">
           <thead>
             <tr>
-              {page.columns.map((column) => {
+              {page.columns.map((column, place) => {
                 const sorted = query.sort === column.name;
                 return (
-                  <th key={column.name} scope="col" aria-sort={sorted ? (query.descending ? "descending" : "ascending") : "none"}>
+                  <th key={place} scope="col" aria-sort={sorted ? (query.descending ? "descending" : "ascending") : "none"}>
                     <button type="button" onClick={() => sortBy(column.name)} title={describeColumn(column)}>
                       {column.name}
                       <span aria-hidden="true">{sorted ? (query.descending ? " ↓" : " ↑") : ""}</span>

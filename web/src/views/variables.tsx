@@ -65,8 +65,8 @@ function VariableRow({ session, variable }: { session: string; variable: Variabl
 function Columns({ columns }: { columns: Column[] }) {
   return (
     <ul class="columns">
-      {columns.map((column) => (
-        <li key={column.name}>
+      {columns.map((column, place) => (
+        <li key={place}>
           <span class="column-name">{column.name}</span>
           <span class="muted">{column.type}</span>
           {column.histogram ? <Histogram counts={column.histogram} label={`Distribution of ${column.name}`} /> : <span />}

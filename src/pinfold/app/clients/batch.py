@@ -40,7 +40,8 @@ def read_tasks(path: Path) -> list[Task]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{path} cannot be read: {why}") from error
     tasks = [_read_task(f"{path}, line {number}", number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not tasks:
         raise ConfigError(f'{path} holds no task; a line is {{"id": "a", "prompt": "..."}}')

@@ -57,6 +57,8 @@ class TurnPlace(Struct, frozen=True, kw_only=True):
     """The last event before the request, if the turn began with an earlier one."""
     answered: tuple[str, ...] = ()
     """Calls whose results that request brought."""
+    one_call: bool = False
+    """The client takes one call at a time."""
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
@@ -86,15 +88,12 @@ class TurnRun:
         self._news.set()
         self._news = anyio.Event()
 
-    async def follow(self, beat_s: float | None = None) -> AsyncGenerator[Piece | None]:
-        """From its beginning to its end; None whenever nothing came for `beat_s`."""
+    async def follow(self) -> AsyncGenerator[Piece]:
+        """From its beginning to its end."""
         place = 0
         while True:
             while place == len(self._pieces):
-                with anyio.move_on_after(beat_s) as waited:
-                    await self._news.wait()
-                if waited.cancelled_caught:
-                    yield None
+                await self._news.wait()
             yield self._pieces[place]
             if isinstance(self._pieces[place], Ended):
                 return
@@ -127,12 +126,12 @@ class CallerTurns:
         """Raises SessionBusy, CommandRefused and other PinfoldErrors."""
         now, names = await last_event(link), tuple(tool.name for tool in terms.tools)
         if prompt.at:
-            place = replace(
-                prompt.at, after=now, tools=tuple({*prompt.at.tools, *names}), answered=tuple(prompt.results)
-            )
+            names = tuple({*prompt.at.tools, *names})
+            place = replace(prompt.at, after=now, answered=tuple(prompt.results))
         else:
             assert prompt.say is not None
-            place = TurnPlace(session=link.session, turn=prompt.say.turn, start=now, tools=names)
+            place = TurnPlace(session=link.session, turn=prompt.say.turn, start=now)
+        place = replace(place, tools=names, one_call=terms.one_call)
         run = TurnRun(place)
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -171,7 +170,8 @@ class CallerTurns:
         started: asyncio.Future[None],
     ) -> None:
         place, left = run.place, self._waiting.pop(link.session, None)
-        reader = TurnReader(place.turn, place.tools, only_answer=terms.answer_schema is not None)
+        only_answer = terms.answer_schema is not None or terms.must_call
+        reader = TurnReader(place.turn, place.tools, only_answer=only_answer, one_call=place.one_call)
         if prompt.say and left:
             await link.submit(Interrupt(target=left))  # its client goes on with something else
         if isinstance(link, LiveSession):
@@ -191,7 +191,7 @@ class CallerTurns:
         await self._pass_on(link, feed, reader, run)
         if isinstance(link, LiveSession):
             # Other front ends of the session cannot run the client's tools.
-            await link.set_caller_terms(replace(terms, tools=(), answer_schema=None))
+            await link.set_caller_terms(CallerTerms(instructions=terms.instructions))
 
     async def _pass_on(self, link: Link, feed: AsyncIterator[Entry | Delta], reader: TurnReader, run: TurnRun) -> None:
         async for item in feed:
@@ -222,7 +222,7 @@ class CallerTurns:
     async def read_again(self, place: TurnPlace, *, only_answer: bool = False) -> AsyncGenerator[Piece]:
         """What came of a turn so far, from the log; without an end while it runs."""
         link = await self._sessions.link(place.session)
-        reader = TurnReader(place.turn, place.tools, only_answer=only_answer)
+        reader = TurnReader(place.turn, place.tools, only_answer=only_answer, one_call=place.one_call)
         async for entry in past_events(link, place.start):
             for piece in await _complete(link, reader, reader.read(entry)):
                 if entry.seq > place.after:

@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from pinfold.app.clients.session_history import SessionHistory, build_history, entries_of
+from pinfold.app.clients.session_history import HistoryBuilder, SessionHistory
 from pinfold.app.clients.submit import event_of, finish_turn, follow, rewind
 from pinfold.app.errors import TurnError
 from pinfold.app.session.approvals import Approve
@@ -74,6 +74,8 @@ class ClientSession:
         self.used = monotonic()
         self.busy = 0
         self._askers: dict[str, Approve] = {}
+        self._history = HistoryBuilder(live.session)
+        self._reading = anyio.Lock()
 
     async def run(
         self,
@@ -138,7 +140,11 @@ class ClientSession:
             return await self.live.variables()
 
     async def history(self) -> SessionHistory:
-        return await anyio.to_thread.run_sync(lambda: build_history(self.id, entries_of(self.live)))
+        """Without outputs: only what is new is read, and cells and turns are kept."""
+        async with self._reading:
+            await anyio.to_thread.run_sync(self._history.add_new, self.live)
+            self._history.outputs.clear()
+            return self._history.build(self.live.state)
 
     async def get(self, path: str, *, approve: Approve | None = None) -> bytes:
         """A file of the workspace, or an output that was kept. Raises CommandRefused with what is wrong."""

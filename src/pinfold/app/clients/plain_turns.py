@@ -8,13 +8,16 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
+from msgspec.structs import replace
+
 from pinfold.app.clients.turn_reader import Called, Ended, Piece, Said, Thinking
 from pinfold.app.config.layers import load_config
 from pinfold.app.models.local_models import list_model_names, models_here, reachable_models
 from pinfold.app.models.session_models import CallOptions, SpendingLedger, is_usable, select_models
 from pinfold.app.session.answers import AnswerForm
+from pinfold.app.session.options import CallerTerms
 from pinfold.engine import Model
-from pinfold.events import PinfoldError, Reply, Request, RequestFailed, Thought
+from pinfold.events import AssistantMessage, PinfoldError, Reply, Request, RequestFailed, Thought, UserMessage
 from pinfold.model.embeddings import embeddings_named
 
 if TYPE_CHECKING:
@@ -38,7 +41,23 @@ class PlainModels:
     def has(self, name: str) -> bool:
         return name in self._models or (_is_here(name) and is_usable(name, _calling()))
 
-    async def ask(self, name: str, request: Request) -> AsyncGenerator[Piece]:
+    async def ask(self, name: str, request: Request, terms: CallerTerms) -> AsyncGenerator[Piece]:
+        """Its answer. A model that must call a tool is asked a second time if it does not, and nothing is shown before it does."""
+        if not terms.must_call:
+            async for piece in self._stream(name, request, terms):
+                yield piece
+            return
+        pieces = [piece async for piece in self._stream(name, request, terms)]
+        if _has_no_call(pieces):
+            said = "".join(piece.text for piece in pieces if isinstance(piece, Said))
+            messages = (*request.messages, AssistantMessage(text=said), UserMessage(text=f"[{terms.demand}.]"))
+            pieces = [piece async for piece in self._stream(name, replace(request, messages=messages), terms)]
+            if _has_no_call(pieces):
+                pieces = [Ended(status="failed", error=f"{terms.demand}. {name} did not.")]
+        for piece in pieces:
+            yield piece
+
+    async def _stream(self, name: str, request: Request, terms: CallerTerms) -> AsyncGenerator[Piece]:
         model = self._models.get(name)
         if model is None:
             model = self._models[name] = select_models(name, "", (), _calling()).model
@@ -54,7 +73,7 @@ class PlainModels:
                             if reply.text.startswith(streamed) and (rest := reply.text[len(streamed) :]):
                                 yield Said(text=rest, message=0)
                             SpendingLedger().add(reply.usage, reply.cost)
-                            for call in reply.calls:
+                            for call in reply.calls[:1] if terms.one_call else reply.calls:
                                 yield Called(id=call.id, name=call.tool, arguments=json.dumps(call.args))
                             status = (
                                 "waiting" if reply.calls else "incomplete" if reply.finish == "length" else "completed"
@@ -69,6 +88,12 @@ class PlainModels:
             yield Ended(status="failed", error=str(error), temporary=is_temporary)
             return
         yield Ended(status="failed", error="the reply broke off", temporary=True)
+
+
+def _has_no_call(pieces: Sequence[Piece]) -> bool:
+    """It ended well, and without one."""
+    last = pieces[-1]
+    return isinstance(last, Ended) and last.status in ("completed", "incomplete")
 
 
 def _is_here(name: str) -> bool:

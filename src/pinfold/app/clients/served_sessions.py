@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 
 import anyio
@@ -89,9 +90,12 @@ class ServedSessions:
                 with anyio.CancelScope(shield=True):
                     await ended.wait()
 
-    def find(self, name: str) -> tuple[SessionId, Path]:
+    async def find(self, name: str) -> tuple[SessionId, Path]:
         """Raises NoSuchSession."""
-        return self.store.find(name)
+        held = self._daemon.find(SessionId(name))
+        if held and held.log.folder:
+            return held.session, held.log.folder
+        return await anyio.to_thread.run_sync(self.store.find, name)
 
     async def create(
         self,
@@ -110,6 +114,7 @@ class ServedSessions:
         place = workspace or self.terms.workspace
         options = await anyio.to_thread.run_sync(new_session_options, session, place, flags)
         options = replace(options, title=title or None, **self.terms.mounted)
+        self._make_room(client)
         self._refuse_more(client)
         live = await self._daemon.own(self.store.folder_of(session), session, options)
         self._clients[session] = client
@@ -122,8 +127,10 @@ class ServedSessions:
 
         `attended`: from now on its approvals wait for an answer.
         """
-        session, folder = self.find(name)
+        session, folder = await self.find(name)
         link = self._daemon.find(session) or await self._take(session, folder)
+        if session in self._clients:  # the last used one comes last
+            self._clients[session] = self._clients.pop(session)
         if attended and isinstance(link, LiveSession):
             link.attend()
         return link
@@ -133,7 +140,7 @@ class ServedSessions:
 
         Both work in the same folder, whose files stay as they are. Raises CommandRefused if the variables of that cell are not kept.
         """
-        source, _ = self.find(name)
+        source, _ = await self.find(name)
         session, _ = await fork(self.store, source, title or None)
         link = await self.link(session, attended=attended)
         if to is not None:
@@ -152,7 +159,7 @@ class ServedSessions:
 
     async def remove(self, name: str) -> None:
         """Raises NoSuchSession, SessionBusy."""
-        session, folder = self.find(name)
+        session, folder = await self.find(name)
         give_up_at = anyio.current_time() + _OTHER_OWNER_S
         while True:
             await self._daemon.close_session(session)
@@ -165,7 +172,7 @@ class ServedSessions:
 
     def entries(self, name: str) -> list[Entry]:
         """All that is on record, without opening the session."""
-        session, folder = self.find(name)
+        session, folder = self.store.find(name)
         with read_session(folder, session) as (log, damage):
             return list(log.read(damage=damage))
 
@@ -201,6 +208,13 @@ class ServedSessions:
                 if anyio.current_time() > give_up_at:
                     raise
             await anyio.sleep(_LOOK_AGAIN_S)
+
+    def _make_room(self, client: str) -> None:
+        """Close what this client has left unused for longest, if it has too many open: a program cannot, and it is resumed when it is named again."""
+        held = [live for one, name in self._clients.items() if name == client and (live := self._daemon.find(one))]
+        unused = (live for live in held if not (live.is_attended or live.is_busy or live.log.subscribers > 1))
+        for live in islice(unused, max(0, len(held) + 1 - PER_CLIENT)):
+            self._daemon.let_go(live.session)
 
     def _refuse_more(self, client: str = "") -> None:
         self._clients = {session: name for session, name in self._clients.items() if self._daemon.find(session)}

@@ -181,39 +181,26 @@ def entries_on_disk(session: SessionId) -> list[Entry]:
     return _read(SessionStore().folder_of(session), session)
 
 
-def _read(folder: Path, session: SessionId) -> list[Entry]:
+def _read(folder: Path, session: SessionId, after: int = 0) -> list[Entry]:
     with read_session(folder, session) as (log, damage):
-        return list(log.read(damage=damage))
+        return list(log.read(after, damage))
 
 
 def build_history(session: SessionId, entries: Sequence[Entry]) -> SessionHistory:
-    state = fold(entries)
-    reading = _HistoryBuilder(state)
-    for entry in entries:
-        reading.add_entry(entry)
-    return SessionHistory(
-        session=session,
-        state=state,
-        turns=tuple(reading.turns()),
-        cells=tuple(reading.cells.values()),
-        outputs=tuple(reading.outputs),
-        bills=tuple(reading.bills.values()),
-        path=state.path,
-        is_busy=_is_busy(state, entries),
-    )
+    builder = HistoryBuilder(session)
+    builder.add(entries)
+    return builder.build(fold(entries))
 
 
-def _is_busy(state: State, entries: Sequence[Entry]) -> bool:
-    """A turn that was cut off is open too, but nothing has moved since the session was opened again."""
-    if any(item.stage == "started" for item in state.open.values()):
-        return True
-    last = next((one.event for one in reversed(entries) if isinstance(one.event, (SessionOpened, *_MOVING))), None)
-    return isinstance(last, _MOVING) and state.turn is not None
+class HistoryBuilder:
+    """Of a session, event by event."""
 
-
-class _HistoryBuilder:
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, session: SessionId) -> None:
+        self.seq = 0
+        """The last event that was added."""
+        self._session = session
+        self._has_moved = False
+        """Since the session was opened: a turn that was cut off is open too."""
         self._proposed: dict[ActionId, ActionProposed] = {}
         self._numbers: dict[ActionId, int] = {}
         """The cell each action is, or is a part of."""
@@ -226,7 +213,34 @@ class _HistoryBuilder:
         self.outputs: list[OutputRecord] = []
         self.bills: dict[str, ModelBill] = {}
 
-    def add_entry(self, entry: Entry) -> None:
+    def add_new(self, live: LiveSession) -> None:
+        """What has happened since the last time. Raises PinfoldError."""
+        folder = live.log.folder
+        self.add(list(live.log.read(self.seq)) if folder is None else _read(folder, live.session, self.seq))
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._add_entry(entry)
+            self.seq = entry.seq
+
+    def build(self, state: State) -> SessionHistory:
+        """`state`: what those events amount to."""
+        self.cells = {cell.number: replace(cell, undone=cell.number in state.undone) for cell in self.cells.values()}
+        is_running = any(item.stage == "started" for item in state.open.values())
+        return SessionHistory(
+            session=self._session,
+            state=state,
+            turns=tuple(self.turns()),
+            cells=tuple(self.cells.values()),
+            outputs=tuple(self.outputs),
+            bills=tuple(self.bills.values()),
+            path=state.path,
+            is_busy=is_running or (self._has_moved and state.turn is not None),
+        )
+
+    def _add_entry(self, entry: Entry) -> None:
+        if isinstance(entry.event, (SessionOpened, *_MOVING)):
+            self._has_moved = isinstance(entry.event, _MOVING)
         match entry.event:
             case UserSpoke() as event:
                 self.spoken.append((event, entry.at, self._last))
@@ -248,9 +262,7 @@ class _HistoryBuilder:
         if number in self.cells:
             return
         self._last = number
-        self.cells[number] = CellRecord(
-            number=number, id=proposed.id, code=_code(proposed), turn=proposed.turn, undone=number in self._state.undone
-        )
+        self.cells[number] = CellRecord(number=number, id=proposed.id, code=_code(proposed), turn=proposed.turn)
 
     def _on_finished(self, event: ActionFinished) -> None:
         if event.usage is not None:

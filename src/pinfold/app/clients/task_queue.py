@@ -87,7 +87,7 @@ class TaskQueue:
         """A task that waits is never run; one that runs must be interrupted by the caller. Raises ConfigError."""
         task = self.get(number)
         if task.state in ("done", "failed", "cancelled"):
-            raise ConfigError(f"task {number} is {task.state} already")
+            raise ConfigError(f"task {number} has ended already ({task.state})")
         self._update(number, state="cancelled")
         return task
 

@@ -78,8 +78,11 @@ Piece: TypeAlias = Said | Thinking | Called | Ended
 class TurnReader:
     """The pieces of one turn, from its events. Deltas may be missing: the whole replies are in the log."""
 
-    def __init__(self, turn: TurnId, tools: Iterable[str] = (), *, only_answer: bool = False) -> None:
+    def __init__(
+        self, turn: TurnId, tools: Iterable[str] = (), *, only_answer: bool = False, one_call: bool = False
+    ) -> None:
         """`tools`: the client's. `only_answer`: the words along the way are not for the user."""
+        self._at_once = 1 if one_call else _AT_ONCE
         self.displays: list[DisplayRef] = []
         self.usage = Usage()
         """Since the client was last waited for."""
@@ -190,7 +193,7 @@ class TurnReader:
                     break
                 if id_ not in self._answered:
                     waiting.append(id_)
-            waiting = waiting[:_AT_ONCE]
+        waiting = waiting[: self._at_once]
         if not waiting or any(id_ not in self._asked for id_ in waiting):
             return
         for id_, one in calls:

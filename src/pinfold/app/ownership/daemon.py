@@ -121,11 +121,16 @@ class Daemon:
             raise SessionBusy("pinfold up is ending")
         return await self._sessions.start(self._serve_session, folder, session, options)
 
-    async def close_session(self, session: SessionId) -> bool:
-        """Interrupt what runs in it, and let go of it; False if it is not held."""
+    def let_go(self, session: SessionId) -> _Held | None:
+        """Have it closed, which takes a moment; what runs in it is interrupted. None if it is not held."""
         held = self._held.get(session)
         if held:
             held.let_go.set()
+        return held
+
+    async def close_session(self, session: SessionId) -> bool:
+        """Interrupt what runs in it, and let go of it; False if it is not held."""
+        if held := self.let_go(session):
             await held.gone.wait()
         return held is not None
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pinfold.app.config.schema import LimitsConfig
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import scratch_of
-from pinfold.app.session.action_policy import ActionPolicy
+from pinfold.app.session.action_policy import PROMOTE, ActionPolicy
 from pinfold.app.session.agent_tools import START, code_for
 from pinfold.app.session.catalogue import ASK, Catalogue
 from pinfold.app.session.egress import NETWORK, ActionContext, action_scope, current_action
@@ -250,7 +250,8 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         """What the model is told of tools and files, for one that is small or not."""
         self.glances = small
         handed = self.judging.handed | self.judging.caller_tools
-        self.registry.show(select_shown_tools(small=small, handed=handed))
+        promoted = self.skills.native if self.skills else ()
+        self.registry.show(select_shown_tools(small=small, handed=handed, promoted=promoted))
 
     @property
     def is_exposed(self) -> bool:
@@ -276,6 +277,8 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         tool = self.registry.get(action.tool)
         if tool:
             self._used.add(tool.server)
+            if tool.name == PROMOTE:
+                self.adapt_to_model(small=self.glances)
         shown, blobs = self._limit_output(result.text, tool.max_output if tool else OBSERVATION)
         if result.notices:
             await self.log.append(*(Noticed(text=text) for text in result.notices))

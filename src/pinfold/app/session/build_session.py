@@ -29,7 +29,7 @@ from pinfold.app.session.memory_tools import MemoryContext, memory_tools
 from pinfold.app.session.options import Options, data_inside, refuse_overlap
 from pinfold.app.session.plan_tools import plan_tools
 from pinfold.app.session.skill_tools import SessionSkills
-from pinfold.app.session.toolbox import SessionCommands, ToolOptions, build_tools, select_shown_tools
+from pinfold.app.session.toolbox import SessionCommands, ToolOptions, build_tools
 from pinfold.app.trust.privacy import Privacy
 from pinfold.app.trust.project_files import SERVERS, SMALL_BYTES, TOLD_BYTES, format_instructions
 from pinfold.app.trust.workspace_trust import Grants, user_rules
@@ -172,15 +172,17 @@ def _guards(run: RunConfig) -> Guards:
 
 
 def _build_registry(
-    tools: list[AnyTool], toolbox: ToolOptions, servers: SessionServers | None, *, shown: tuple[str, ...]
-) -> Registry:
+    tools: list[AnyTool], toolbox: ToolOptions, servers: SessionServers | None, skills: SessionSkills
+) -> tuple[Registry, tuple[str, ...]]:
+    """And a line for each skill that cannot be used. Raises ConfigError, BadTool."""
+    promoted, faults = skills.load(toolbox.loaded.obeyed, taken=["python", *(tool.name for tool in tools)])
     switches = toolbox.loaded.config.tools
-    registry = Registry(tools, enable=switches.enable, disable=switches.disable, shown=shown)
+    registry = skills.registry = Registry([*tools, *promoted], enable=switches.enable, disable=switches.disable)
     for server, served in groupby(toolbox.served, key=lambda tool: tool.server):
         registry.put(server, served)
     if servers:
         servers.register(registry)
-    return registry
+    return registry, faults
 
 
 def build_runner(
@@ -214,13 +216,12 @@ def build_runner(
         current_cell=lambda: runner.state().cells or None,
         about_to_read=about_to_read,
     )
-    skills = SessionSkills(ground.provider, log, inside=inside, ensure_session=ensure_session, folder=spec.skills)
+    skills = SessionSkills(ground.provider, spec, log, inside=inside, ensure_session=ensure_session)
     own += [*memory_tools(memory), *skills.tools(), *plan_tools(log, lambda: runner.state())]  # noqa: PLW0108 - no runner yet
     tools, faults = build_tools(
         toolbox, [*own, *handed], inside=inside, kept=_StoredResults(log.blobs), way=way, spec=spec
     )
-    registry = _build_registry(tools, toolbox, servers, shown=select_shown_tools(small=small, handed=names))
-    faults += skills.register(registry, spec.workspace, toolbox.loaded.obeyed)
+    registry, ignored = _build_registry(tools, toolbox, servers, skills)
     shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "spec": spec}
     shared |= {"servers": servers, "skills": skills}
     judging = ActionPolicy(
@@ -239,10 +240,10 @@ def build_runner(
         judging=judging,
         catalogue=Catalogue(registry, servers),
         output=config.limits,
-        glances=small,
         closing=(skills.close, *((databases.close,) if databases else ())),
     )
-    return runner, faults
+    runner.adapt_to_model(small=small)
+    return runner, faults + ignored
 
 
 _PROMPT = """\
@@ -284,7 +285,7 @@ class ModelSwitcher:
         if self.runner.skills:
             has_mounts = self.runner.provider.capabilities.mounts
             place = SKILLS if has_mounts else str(spec.skills)
-            lines.append(self.runner.skills.prompt(place, can_call=self.runner.has_servers))
+            lines.append(self.runner.skills.prompt(place, can_call=self.runner.has_servers, small=is_small))
         if self.runner.registry.get("agents.run") and not is_small:
             lines.append(describe_definitions(load_definitions(self._options.toolbox.loaded.obeyed).values()))
         workspace = self._options.workspace_inside or spec.workspace

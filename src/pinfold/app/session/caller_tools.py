@@ -25,11 +25,31 @@ PREFIX = "client_"
 async def set_terms(core: Core, runner: SandboxActionRunner, switching: ModelSwitcher, terms: CallerTerms) -> None:
     """From here on, until other terms are set."""
     offer_tools(runner, terms.tools)
-    core.form = AnswerForm(terms.answer_schema) if terms.answer_schema is not None else None
-    if terms.instructions != switching.said:
-        switching.said = terms.instructions
+    if terms.must_call:
+        core.form = CallForm(terms.demand)
+    else:
+        core.form = AnswerForm(terms.answer_schema) if terms.answer_schema is not None else None
+    said = "\n\n".join(filter(None, (terms.instructions, terms.demand)))
+    if said != switching.said:
+        switching.said = said
         prompt = switching.prompt()
         await core.record(SessionChanged(title=core.state.title, model=core.model.name, prompt=prompt))
+
+
+class CallForm:
+    """Of a turn that must call a tool of the client's: that is where it waits, so any answer comes too early."""
+
+    def __init__(self, demand: str) -> None:
+        self._demand = demand
+
+    def fault(self, text: str) -> str:  # noqa: ARG002
+        return self._demand
+
+    def finish_answer(self, text: str) -> str:
+        return text
+
+    def find_printed(self, output: str) -> None:  # noqa: ARG002
+        return None
 
 
 def offer_tools(runner: SandboxActionRunner, schemas: Iterable[ToolSchema]) -> None:

@@ -87,7 +87,8 @@ class LiveSession:
         self._watched: anyio.Event | None = None
         """Set once a caller waits."""
         self._watched_seq = 0
-        self._attending = 0
+        self.is_attended = False
+        self._asking = 0
         self.servers = runner.servers
         """Of MCP; None where none is named."""
         self.submit, self.subscribe = engine.submit, log.subscribe
@@ -131,6 +132,10 @@ class LiveSession:
         """Actions that wait for a decision."""
         waiting = self._engine.core.state.open
         return {id_: item for id_, item in waiting.items() if item.stage == "asking"}
+
+    @property
+    def state(self) -> State:
+        return self._engine.core.state
 
     @property
     def is_busy(self) -> bool:
@@ -219,19 +224,20 @@ class LiveSession:
 
     def attend(self) -> None:
         """Approvals can be answered from now on."""
-        self._attending += 1
+        self.is_attended = True
         self._engine.core.unattended = False
 
     @contextmanager
     def allow_asking(self) -> Generator[None]:
         """Approvals can be answered meanwhile, in a session that is otherwise unattended."""
         core = self._engine.core
-        self.attend()
+        self._asking += 1
+        core.unattended = False
         try:
             yield
         finally:
-            self._attending -= 1
-            core.unattended = not self._attending
+            self._asking -= 1
+            core.unattended = not (self._asking or self.is_attended)
             core.touch()
 
     async def passes(self, check: str) -> bool:

@@ -86,6 +86,16 @@ class CallerTerms(Struct, frozen=True, kw_only=True):
     """As in Options."""
     instructions: str = ""
     """For the model."""
+    must_call: bool = False
+    """The request must end in a call of one of the tools."""
+    one_call: bool = False
+    """No more than one call at a time."""
+
+    @property
+    def demand(self) -> str:
+        """What a model is told that must call; empty for others."""
+        names = ", ".join(tool.name for tool in self.tools)
+        return f"The client requires a call of {names}: call it before you answer" if self.must_call else ""
 
 
 class SessionStatus(Struct, frozen=True, kw_only=True):

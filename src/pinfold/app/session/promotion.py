@@ -33,7 +33,7 @@ from pinfold.tools.skills.recorded_calls import (
     write_calls,
 )
 from pinfold.tools.skills.signature import Signature, read_signature
-from pinfold.tools.skills.skill_file import SKILL, SkillFile, format_skill
+from pinfold.tools.skills.skill_file import SKILL, SkillFile, cut_line, format_skill
 
 SERVER = "skills"
 TOOL = "pinfold-tool"
@@ -196,9 +196,10 @@ def _collect_calls(request: Request, signature: Signature) -> list[RecordedCall]
                 f"{_show_call(request.function, call.args)} of {call.origin} does not fit: it takes {join_names(parameters, 12)}"
             )
     if not calls:
+        example = "{" + ", ".join(f'"{name}": ...' for name in parameters) + "}"
         raise BadTool(
             f"no call of {request.function} with plain values is on record; call it in a cell first, add a `>>>` example "
-            'to its docstring, or give examples=[{"argument": value}]'
+            f"to its docstring, or give one: examples=[{example}] (--example '{example}' on the command line)"
         )
     return calls
 
@@ -285,6 +286,8 @@ def skill_tool(skill: Skill, alone: Inside, inside: Inside) -> AnyTool | None:
     cut = slice_function(script.decode("utf-8", "replace"), name, skill.name)
     signature = read_signature(cut.function)
     place = alone if effects == "none" else inside
+    described = signature.described
+    words = " ".join([*described.text.split(), *described.parameters.values()])
 
     async def call(**args: Json) -> Result:
         (outcome,) = await call_function(place, cut.source, name, [args], effects)
@@ -299,7 +302,7 @@ def skill_tool(skill: Skill, alone: Inside, inside: Inside) -> AnyTool | None:
     return Tool(
         function=call,
         name=tool,
-        description=signature.described.text,
+        description=described.text,
         effect="pure" if effects == "none" else "once",
         timeout_s=CALL_S + 30,
         parallel_safe=effects == "none",
@@ -308,6 +311,8 @@ def skill_tool(skill: Skill, alone: Inside, inside: Inside) -> AnyTool | None:
         reach="nothing" if effects == "none" else "workspace",
         server=SERVER,
         returns=signature.returns,
+        summary=cut_line(" ".join(described.text.split())),
+        untold=() if cut_line(words) == words else tuple(f"{one.name}.description" for one in signature.arguments),
     )
 
 

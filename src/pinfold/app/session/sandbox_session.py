@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
@@ -57,14 +58,24 @@ class SandboxSession(Struct, kw_only=True, dict=True):
 
     def __post_init__(self) -> None:
         self._session: Session | None = None
+        self._starting: asyncio.Task[Session] | None = None
         self._lasting: Resumable | None = None
         """The same session, if it can be resumed; looked up once, because the check takes longer than many cells."""
         self._variables: dict[str, Variable] = {}
         """After the last cell."""
 
     async def ensure_session(self) -> Session:
-        # Not before the first cell: a session that is only renamed or read starts no process.
-        if self._session is None:
+        """Started for the first cell: a session that is only renamed or read starts no process."""
+        if self._session is not None:
+            return self._session
+        # A task of its own: whoever waits for it can be interrupted at once, and the next cell finds it started.
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start())
+            self._starting.add_done_callback(_log_failure)
+        return await asyncio.shield(self._starting)
+
+    async def _start(self) -> Session:
+        try:
             for folder in filter(None, (self.spec.site, self.spec.servers, self.spec.skills)):
                 folder.mkdir(exist_ok=True)
                 folder.chmod(0o755)  # a session of root's runs under an id of its own, and must be able to read it
@@ -76,20 +87,26 @@ class SandboxSession(Struct, kw_only=True, dict=True):
                 spec = replace(spec, egress=await self.way.socket())
             if isinstance(provider, Auto):
                 provider = await provider.resolve(spec)
-            self._session = await provider.open(spec if provider.capabilities.egress else self.spec)
+            self._session = session = await provider.open(spec if provider.capabilities.egress else self.spec)
             logger.info("started %s in %s", self.provider.name, self.spec.workspace)
             new = (self.provider.notice or "").removeprefix(known).strip()
             lines = [new] if new else []
-            self._lasting = self._session if isinstance(self._session, Resumable) else None
+            self._lasting = session if isinstance(session, Resumable) else None
             if self._lasting and self._lasting.resumed is None:
                 lines += await self._lasting.describe_uncovered()
                 if writable := [str(mount.path) for mount in self.spec.mounts if mount.writable]:
                     lines.append(f"Undo does not cover {', '.join(writable)}.")
             if lines:
                 await self.log.append(*(Noticed(text=line) for line in lines))
-        return self._session
+            return session
+        finally:
+            self._starting = None
 
     async def close(self) -> None:
+        if self._starting:
+            self._starting.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([self._starting])
         if self._session:
             session, self._session, self._lasting = self._session, None, None
             await session.close()
@@ -217,3 +234,9 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         with suppress(BlobMissing):
             return self.log.blobs.get(blob)
         return None
+
+
+def _log_failure(start: asyncio.Task[Session]) -> None:
+    """Perhaps nobody waits for it any more."""
+    if not start.cancelled() and (error := start.exception()):
+        logger.info("the sandbox did not start: %s", error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +15,7 @@ from pinfold.app.paths import config_dir
 from pinfold.engine import NotShown
 from pinfold.events import ActionFinished, ActionId, ActionProposed, ActionStarted, CallTool, Json, RunCell
 from pinfold.log import Log
-from pinfold.sandbox import FileRefused, Provider, Session
+from pinfold.sandbox import FileRefused, Provider, Session, Spec
 from pinfold.text import cap_text, first_line, join_names
 from pinfold.tools import AnyTool, BadCall, BadTool, Registry, Result, tool
 from pinfold.tools.ports import Inside
@@ -30,69 +30,93 @@ _SKILL = "SKILL.md"
 
 FILE_CHARS = 60_000
 """Of one file of a skill that is read."""
+_NATIVE = 40
+"""Functions that the model is offered as tools of their own; code finds all of them."""
 
 
 class SessionSkills:
-    """Those that are trusted. `folder`: of the host's, where code of the session finds their files."""
+    """Those that are trusted. Code of the session finds their files in `spec.skills`."""
 
     def __init__(
         self,
         provider: Provider,
+        spec: Spec,
         log: Log,
         *,
         inside: Inside,
         ensure_session: Callable[[], Awaitable[Session]],
-        folder: Path | None,
     ) -> None:
         self._provider = provider
         self._log = log
         self._inside = inside
         self._ensure_session = ensure_session
-        self._folder = folder
+        self._workspace, self._folder = spec.workspace, spec.skills
         self._skills: dict[str, Skill] = {}
         self._written: set[str] = set()
         self._alone: SkillSandbox | None = None
         self._shown: Promotion | None = None
         """What a person was shown last."""
-        self._registry: Registry | None = None
+        self._functions: list[str] = []
+        """Tools that were promoted, in this session and before."""
+        self.registry: Registry | None = None
+        """Of the session, once it is there."""
 
     async def close(self) -> None:
         if self._alone:
             await self._alone.close()
 
-    def register(self, registry: Registry, workspace: Path, obeyed: Mapping[str, bytes]) -> tuple[str, ...]:
-        """Find them, and add the functions among them as tools. Returns a line for each that cannot be used. Raises ConfigError."""
-        self._registry = registry
+    @property
+    def native(self) -> tuple[str, ...]:
+        """The functions that a model is offered as tools of their own, those of this session among them."""
+        return tuple(self._available[-_NATIVE:])
+
+    @property
+    def _available(self) -> list[str]:
+        """The functions that are not switched off."""
+        return [name for name in self._functions if self.registry is None or self.registry.get(name)]
+
+    def load(self, obeyed: Mapping[str, bytes], taken: Collection[str]) -> tuple[list[AnyTool], tuple[str, ...]]:
+        """Find them. Returns the functions among them as tools, and a line for each that cannot be used. Raises ConfigError.
+
+        `taken`: names of other tools.
+        """
         if self._folder is not None and self._folder.is_dir():
             shutil.rmtree(self._folder, ignore_errors=True)  # what an earlier process left may be trusted no longer
         if not (config_dir() / "skills").is_dir() and not any(name.startswith(".agents/skills/") for name in obeyed):
-            return ()
+            return [], ()
         from pinfold.app.trust.skills import find_skills
 
         faults: list[str] = []
-        for one in find_skills(workspace, obeyed):
+        made: list[AnyTool] = []
+        for one in find_skills(self._workspace, obeyed):
             if one.state != "trusted":
                 why = one.problem or f"it is {one.state}; see and allow: pinfold skill trust {one.name}"
                 faults.append(f"the skill {one.name} is ignored: {why}")
                 continue
             try:
-                self._add(one)
+                made += self._make_tool(one, {*taken, *self._functions})
                 self._skills[one.name] = one
             except BadTool as error:
                 faults.append(f"the skill {one.name} is ignored: {error}")
-        return tuple(faults)
+        return made, tuple(faults)
 
-    def _add(self, skill: Skill) -> None:
+    def _make_tool(self, skill: Skill, taken: Collection[str]) -> list[AnyTool]:
+        """Of a skill that is a function; none otherwise. Raises BadTool."""
         # Only the user's own: a project adds words, never tools.
-        if skill.place == "project" or self._registry is None:
-            return
+        if skill.place == "project":
+            return []
         from pinfold.app.session.promotion import SkillSandbox, skill_tool
 
         self._alone = self._alone or SkillSandbox(self._provider)
-        if made := skill_tool(skill, self._alone, self._inside):
-            self._registry.add(made)
+        made = skill_tool(skill, self._alone, self._inside)
+        if made is None:
+            return []
+        if made.name in taken:
+            raise BadTool(f"there is already a tool called {made.name!r}")
+        self._functions.append(made.name)
+        return [made]
 
-    def prompt(self, place: str, *, can_call: bool) -> str:
+    def prompt(self, place: str, *, can_call: bool, small: bool) -> str:
         """What the model is told of them at first. `can_call`: code can call tools in this sandbox."""
         if not self._skills:
             return ""
@@ -100,9 +124,15 @@ class SessionSkills:
         from pinfold.tools.skills.skill_file import skills_prompt
 
         found = [one for one in self._skills.values() if one.place == "project" or TOOL not in one.described.metadata]
+        native = () if small else self.native
         functions = [one.described for one in self._skills.values() if one not in found]
-        calls = [(one.metadata.get(CALL, one.metadata[TOOL]), one.description) for one in functions]
-        return skills_prompt([(one.name, one.described.description) for one in found], calls, place, can_call=can_call)
+        calls = [
+            (one.metadata.get(CALL, one.metadata[TOOL]), one.description)
+            for one in functions
+            if one.metadata[TOOL] in self._available and one.metadata[TOOL] not in native
+        ]
+        skills = [(one.name, one.described.description) for one in found]
+        return skills_prompt(skills, calls, place, native=native, can_call=can_call)
 
     async def write_files(self) -> None:
         """Put their files where code finds them."""
@@ -178,7 +208,7 @@ class SessionSkills:
         try:
             request = await self._add_source(wanted)
             if known is None or known.request != request:
-                taken = self._registry.names if self._registry else ()
+                taken = self.registry.names if self.registry else ()
                 known = await prepare_promotion(request, taken, self._provider)
         except (BadTool, BadCall, ConfigError) as error:
             raise NotShown(f"{wanted.function} cannot be promoted: {error}") from error
@@ -205,7 +235,9 @@ class SessionSkills:
         try:
             folder = install_skill(promotion.skill, promotion.files)
             skill = replace(read_skill_folder(folder), state="trusted")
-            self._add(skill)
+            if self.registry:
+                for made in self._make_tool(skill, self.registry.names):
+                    self.registry.add(made)
         except (ConfigError, BadTool) as error:
             raise BadCall(str(error)) from error
         self._skills[skill.name] = skill

@@ -214,9 +214,9 @@ def build_tools(
     return [*made, *own], tuple(faults)
 
 
-def select_shown_tools(*, small: bool, handed: Iterable[str]) -> tuple[str, ...]:
+def select_shown_tools(*, small: bool, handed: Iterable[str], promoted: Iterable[str]) -> tuple[str, ...]:
     """A small model is told of `python` alone, and of what the user handed over."""
-    return (*(("python",) if small else SHOWN), *handed)
+    return (*(("python",) if small else (*SHOWN, *promoted)), *handed)
 
 
 KEPT = 1 << 20

@@ -23,7 +23,7 @@ from pinfold.app.paths import cache_dir, data_dir, forget_scratch, private_dir, 
 from pinfold.app.session.options import IMPORTED
 from pinfold.engine import fold
 from pinfold.events import ActionId, ActionStarted, Entry, SessionId, new_session_id
-from pinfold.log import Damage, Log, LogUnreadable, Match, Place, Summary, import_file, matches, summarise
+from pinfold.log import Damage, Log, LogUnreadable, Match, Place, Summary, import_file, mark_of, matches, summarise
 from pinfold.sandbox.environment import find_unfinished
 from pinfold.sandbox.kernel.folders import in_use, remove_folder
 from pinfold.text import first_line, presentable_line
@@ -124,6 +124,8 @@ class StoredSession(Struct, frozen=True, kw_only=True):
 class SessionStore:
     def __init__(self) -> None:
         self.root = private_dir(private_dir(data_dir()) / "sessions")
+        self._known: dict[str, tuple[tuple[object, ...], Summary | None]] = {}
+        """Summaries by session, each with the mark of its log."""
 
     def folder_of(self, session: SessionId) -> Path:
         """Where a session that begins will lie; its first owner makes the folder."""
@@ -133,14 +135,30 @@ class SessionStore:
         """Empty if it cannot be read."""
         return summarise(self.folder_of(session)) or Summary()
 
-    def sessions(self) -> list[StoredSession]:
-        """Every session, the most recently used first."""
-        found: list[StoredSession] = []
+    def sessions(self, most: int | None = None) -> list[StoredSession]:
+        """Every session, the most recently used first; or so many of them."""
+        return [self._stored(*about) for about in self.summaries()[:most]]
+
+    def summaries(self) -> list[tuple[Path, Summary, bool]]:
+        """Of each session, and whether it can be read; the most recently used first."""
+        found: list[tuple[Path, Summary, bool]] = []
         for folder in self.root.glob("s_*"):
             # Any of it may be removed by another process meanwhile.
             with contextlib.suppress(FileNotFoundError):
-                found.append(self._read_one(folder))
-        return sorted(found, key=lambda item: item.summary.last, reverse=True)
+                found.append((folder, *self._summarise(folder)))
+        self._known = {folder.name: self._known[folder.name] for folder, *_ in found if folder.name in self._known}
+        return sorted(found, key=lambda item: item[1].last, reverse=True)
+
+    def _summarise(self, folder: Path) -> tuple[Summary, bool]:
+        mark, (known_mark, known) = mark_of(folder), self._known.get(folder.name, ((), None))
+        if mark != known_mark:
+            known = summarise(folder)
+            self._known[folder.name] = mark, known
+        summary = known or Summary(title="(unreadable)")
+        if not summary.events:
+            last = datetime.fromtimestamp(folder.stat().st_mtime, UTC).strftime(_TIME)
+            summary = replace(summary, last=last, title="(empty)" if known else summary.title)
+        return summary, known is not None
 
     def search(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
         """Sessions by how well what was said, run or printed in them fits the words, the best first; and where that is."""
@@ -165,18 +183,16 @@ class SessionStore:
         """Raises FileNotFoundError."""
         return self._read_one(self.folder_of(session))
 
+    def _read_one(self, folder: Path) -> StoredSession:
+        return self._stored(folder, *self._summarise(folder))
+
     @staticmethod
-    def _read_one(folder: Path) -> StoredSession:
-        known = summarise(folder)
-        summary = known or Summary(title="(unreadable)")
-        if not summary.events:
-            last = datetime.fromtimestamp(folder.stat().st_mtime, UTC).strftime(_TIME)
-            summary = replace(summary, last=last, title="(empty)" if known else summary.title)
+    def _stored(folder: Path, summary: Summary, is_readable: bool) -> StoredSession:
         return StoredSession(
             id=SessionId(folder.name),
             folder=folder,
             summary=summary,
-            readable=known is not None,
+            readable=is_readable,
             size=_size(folder),
             owner=holder_of(folder),
         )
@@ -185,26 +201,26 @@ class SessionStore:
         """By id, by the unique beginning of an id, by title, or `last`. Raises NoSuchSession."""
         if _ID.fullmatch(name) and (folder := self.root / name).is_dir():
             return SessionId(name), folder
-        everything = self.sessions()
+        everything = self.summaries()
         if name == "last" and everything:
-            return everything[0].id, everything[0].folder
-        by_title = [item for item in everything if item.summary.named and item.summary.title == name]
-        by_id = [item for item in everything if len(name) >= 3 and item.id.startswith(name)]
-        matches = by_title or by_id
+            matches = [everything[0][0]]
+        else:
+            by_title = [folder for folder, summary, _ in everything if summary.named and summary.title == name]
+            matches = by_title or [one for one, *_ in everything if len(name) >= 3 and one.name.startswith(name)]
         if len(matches) == 1:
-            return matches[0].id, matches[0].folder
+            return SessionId(matches[0].name), matches[0]
         if matches:
-            fitting = ", ".join(item.id for item in matches)
+            fitting = ", ".join(folder.name for folder in matches)
             raise NoSuchSession(f"{name!r} fits {len(matches)} sessions: {fitting}", several=True)
         raise NoSuchSession(f"there is no session {name!r}; `pinfold sessions` lists them")
 
     def last_in(self, workspace: Path) -> SessionId:
         """The session used last in this folder. Raises NoSuchSession."""
-        found = next((item.id for item in self.sessions() if item.summary.workspace == str(workspace)), None)
+        found = next((one.name for one, summary, _ in self.summaries() if summary.workspace == str(workspace)), None)
         if found is None:
             hint = "`pinfold` begins one, and `pinfold sessions` lists those elsewhere"
             raise NoSuchSession(f"no session has worked in {workspace} yet; {hint}")
-        return found
+        return SessionId(found)
 
     @contextlib.contextmanager
     def hold_name_lock(self) -> Generator[None]:
@@ -296,12 +312,11 @@ class SessionTree(Struct, frozen=True, kw_only=True):
 
 def list_nodes(shelf: SessionStore) -> list[SessionNode]:
     """Every session that can be read, the last used first."""
-    nodes = [
+    return [
         SessionNode(id=SessionId(folder.name), is_live=holder_of(folder) is not None, **asdict(summary))
-        for folder in shelf.root.glob("s_*")
-        if (summary := summarise(folder)) and summary.events
+        for folder, summary, is_readable in shelf.summaries()
+        if is_readable and summary.events
     ]
-    return sorted(nodes, key=lambda kin: kin.last, reverse=True)
 
 
 def build_session_tree(session: SessionId, everyone: list[SessionNode]) -> SessionTree:

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pinfold import __version__
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ClientSessions
-from pinfold.front.http_server import SIGNALS, HttpServer, is_loopback, only_value
+from pinfold.front.http_server import SIGNALS, Address, HttpServer, has_port, only_value
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.exports import ExportingServer, Exports
 from pinfold.front.mcp_server.session_view import SessionView
@@ -120,24 +120,7 @@ async def _leave_on_signal(offering: ClientSessions) -> None:
         os._exit(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenAddress:
-    """Where to listen, and under which names."""
-
-    host: str
-    port: int
-    names: tuple[str, ...] = ()
-    """More valid values of `Host`, each NAME or NAME:PORT."""
-    origins: tuple[str, ...] = ()
-    """Origins of web pages that may send requests."""
-
-    def hosts(self, port: int) -> set[str]:
-        ours = {self.host, "localhost", "127.0.0.1", "::1"} if is_loopback(self.host) else {self.host}
-        named = {name if _has_port(name) else f"{name}:{port}" for name in self.names}
-        return {f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in ours} | named
-
-
-async def serve_http(offer: Offer, place: ListenAddress, token: str, on_ready: Callable[[str], None]) -> None:
+async def serve_http(offer: Offer, place: Address, token: str, on_ready: Callable[[str], None]) -> None:
     """Serve until a signal. `on_ready` gets the address."""
     listener = _listener(place)
     port = listener.getsockname()[1]
@@ -162,37 +145,29 @@ async def serve_http(offer: Offer, place: ListenAddress, token: str, on_ready: C
         async with background() as tasks:
             tasks.start_soon(http.stop_on_signal)
             listener.listen(_WAITING)
-            on_ready(f"http://{f'[{place.host}]' if ':' in place.host else place.host}:{port}{PATH}")
+            on_ready(f"{place.url(port)}{PATH}")
             await http.serve(sockets=[listener])
 
 
-def _listener(place: ListenAddress) -> socket.socket:
+def _listener(place: Address) -> socket.socket:
     try:
-        family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((place.host, place.port))
+        return place.bind()
     except OSError as error:
         raise ConfigError(
             f"cannot listen at {place.host}:{place.port}: {error.strerror}; name another with --http HOST:PORT"
         ) from error
-    return listener
 
 
-def _has_port(name: str) -> bool:
-    return name.rpartition(":")[2].isdigit() and not name.endswith("]")
-
-
-def parse_address(text: str, names: Iterable[str], origins: Iterable[str]) -> ListenAddress:
+def parse_address(text: str, names: Iterable[str], origins: Iterable[str]) -> Address:
     """From `HOST:PORT`, `PORT` or `HOST`. Raises ConfigError."""
-    host, _, port = text.rpartition(":") if _has_port(text) else (text, "", str(PORT))
+    host, _, port = text.rpartition(":") if has_port(text) else (text, "", str(PORT))
     if text.isdigit():
         host, port = "", text
     host = host.removeprefix("[").removesuffix("]")
     host = "127.0.0.1" if host in ("", "localhost") else host
     if int(port) > 65535:
         raise ConfigError(f"{text!r} is not an address: give HOST:PORT, such as 127.0.0.1:{PORT}")
-    return ListenAddress(host=host, port=int(port), names=tuple(names), origins=tuple(origins))
+    return Address(host=host, port=int(port), names=tuple(names), origins=tuple(origins))
 
 
 class Guard:

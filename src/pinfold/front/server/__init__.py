@@ -1,5 +1,6 @@
 """The HTTP server: sessions API, OpenAI wire, web page."""
 
-from pinfold.front.server.server import Address, Started, make_app, serve
+from pinfold.front.http_server import Address
+from pinfold.front.server.server import Started, make_app, serve
 
 __all__ = ["Address", "Started", "make_app", "serve"]

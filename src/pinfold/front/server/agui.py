@@ -6,32 +6,26 @@ import json
 from collections.abc import AsyncGenerator, Iterator
 from typing import cast
 
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
 from pinfold.events import Json
-from pinfold.front.server.event_stream import BEAT, BEAT_S, EventStream
-from pinfold.front.server.wire import AGENT, SESSION, Wire, caller_of, read_body, told_errors, wire_of
-from pinfold.front.server.wire_input import BadRequest, WireInput, as_object, read_chat, read_terms
+from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Nothing
+from pinfold.front.server.event_stream import EventStream
+from pinfold.front.server.openai_types import RunRequest
+from pinfold.front.server.wire import AGENT, SESSION, Wire, caller_of, wire_of
+from pinfold.front.server.wire_input import WireInput, as_object, read_chat, read_terms
 
 
-def routes() -> list[Route]:
-    return [Route("/agui", told_errors(run_agent), methods=["POST"])]
-
-
-async def run_agent(request: Request) -> Response:
-    body, wire = await read_body(request), wire_of(request)
-    thread, run_id = body.get("threadId"), body.get("runId")
-    if not (isinstance(thread, str) and isinstance(run_id, str)):
-        raise BadRequest("threadId and runId must be texts", "threadId")
-    messages = [_chat_message(as_object(one)) for one in body.get("messages") or ()]
-    about = [f"{one.get('description')}: {one.get('value')}" for one in map(as_object, body.get("context") or ())]
+async def run_agent(call: Call[Nothing, RunRequest]) -> Response:
+    body, wire = call.body, wire_of(call.request)
+    thread, run_id = body["threadId"], body["runId"]
+    messages = [_chat_message(one) for one in body["messages"]]
+    about = [f"{one.get('description')}: {one.get('value')}" for one in body.get("context") or ()]
     tools = [{"type": "function", "function": one} for one in body.get("tools") or ()]
     given = read_chat({"messages": messages})
     terms = read_terms({"tools": tools}, "\n\n".join(filter(None, (given.instructions, *about))))
-    run = await wire.begin(given, terms, model=AGENT, caller=caller_of(request, f"agui:{thread}"))
+    run = await wire.begin(given, terms, model=AGENT, caller=caller_of(call.request, f"agui:{thread}"))
     return EventStream(_stream(wire, given, run, thread, run_id), {SESSION: run.place.session})
 
 
@@ -40,10 +34,7 @@ async def _stream(wire: Wire, given: WireInput, run: TurnRun, thread: str, run_i
     events = _RunEvents(run_id)
     yield _line({"type": "RUN_STARTED", **ids})
     yield _line({"type": "STATE_SNAPSHOT", "snapshot": {"session": run.place.session}})
-    async for piece in run.follow(BEAT_S):
-        if piece is None:
-            yield BEAT
-            continue
+    async for piece in run.follow():
         for event in events.add(piece):
             yield _line(event)
         if isinstance(piece, Ended):
@@ -137,3 +128,8 @@ def _part(part: dict[str, Json]) -> dict[str, Json]:
 
 def _line(event: dict[str, Json]) -> str:
     return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+
+
+ENDPOINTS: tuple[AnyEndpoint, ...] = (
+    Endpoint("POST", "/agui", "A run of AG-UI", run_agent, body=RunRequest, media="text/event-stream"),
+)

@@ -118,7 +118,7 @@ async def sent(call: Call[Nothing, Nothing]) -> SentList:
 
 
 async def blob(call: Call[Nothing, Nothing]) -> Response:
-    session, folder = call.sessions.find(call.session)
+    session, folder = await call.sessions.find(call.session)
     with read_session(folder, session) as (log, _):
         data = await anyio.to_thread.run_sync(log.blobs.get, BlobId(call.request.path_params["blob"]))
     return Response(data, media_type=BINARY, headers={"content-disposition": "attachment"})
@@ -129,7 +129,7 @@ class ExportQuery(Given, kw_only=True, frozen=True):
 
 
 async def export(call: Call[ExportQuery, Nothing]) -> Response:
-    session, folder = call.sessions.find(call.session)
+    session, folder = await call.sessions.find(call.session)
     form = call.query.format
     name = export_name(folder, session, form)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Generic, TypeAlias, TypeVar, is_typeddict
 from urllib.parse import quote
 
 import msgspec
@@ -15,9 +15,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pinfold.app import BlobMissing, NoSuchSession, OwnerGone, PageRefused, SessionBusy, TurnError
+from pinfold.app import BlobMissing, CommandRefused, NoSuchSession, OwnerGone, PageRefused, SessionBusy, TurnError
 from pinfold.app.clients import FileRefused, NoSuchFile, ServedSessions
-from pinfold.events import PinfoldError, Unavailable, convert, decode_json
+from pinfold.events import Json, PinfoldError, Unavailable, convert, decode_json
 from pinfold.front.server.gate import CLIENT, TICKET, BodyTooLarge, error_body
 
 logger = logging.getLogger(__name__)
@@ -27,25 +27,36 @@ Body = TypeVar("Body")
 
 
 class BadInput(PinfoldError):
-    """A request that is not well formed."""
+    """A request that is not well formed; `param` names the part."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
-_STATUS: tuple[tuple[type[Exception], int], ...] = (
-    (NoSuchSession, 404),
-    (BlobMissing, 404),
-    (SessionBusy, 429),
-    (OwnerGone, 503),
-    (Unavailable, 503),
-    (TurnError, 502),
-    (BodyTooLarge, 413),
-    (NoSuchFile, 404),
-    (PageRefused, 404),
-    (FileRefused, 403),
-    (BadInput, 422),
-    (msgspec.ValidationError, 422),
-    (msgspec.DecodeError, 400),
-    (PinfoldError, 409),  # it is well formed, and cannot be done as things are
+class UnknownName(BadInput):
+    """There is no such model, response or file."""
+
+
+_STATUS: tuple[tuple[type[Exception], int, int], ...] = (
+    (NoSuchSession, 404, 404),
+    (BlobMissing, 404, 404),
+    (SessionBusy, 429, 429),
+    (OwnerGone, 503, 503),
+    (Unavailable, 503, 503),
+    (TurnError, 502, 502),
+    (BodyTooLarge, 413, 413),
+    (NoSuchFile, 404, 404),
+    (UnknownName, 404, 404),
+    (PageRefused, 404, 404),
+    (FileRefused, 403, 403),
+    (BadInput, 422, 400),
+    (msgspec.ValidationError, 422, 400),
+    (msgspec.DecodeError, 400, 400),
+    (CommandRefused, 409, 409),
+    (PinfoldError, 409, 400),  # it is well formed, and cannot be done as things are
 )
+"""What each failure is told as, in our own protocol and in those of others, whose clients send again after 409."""
 
 
 class Nothing(Struct, frozen=True):
@@ -91,6 +102,8 @@ class Endpoint(Struct, Generic[Query, Body], frozen=True):
     media: str = ""
     upload: str = ""
     """The content type of a body that is not JSON."""
+    form: dict[str, Json] = {}
+    """The fields of a form, the first of which is needed."""
     is_public: bool = False
     """The gate lets it through without a token."""
 
@@ -103,9 +116,9 @@ class Endpoint(Struct, Generic[Query, Body], frozen=True):
         except ClientDisconnect:
             return Response(status_code=499)
         except HTTPException as error:  # a form that cannot be read
-            return json_response(error_body(error.detail, "BadInput"), error.status_code)
+            return json_response(error_body(error.detail, error.status_code, "BadInput"), error.status_code)
         except Exception as error:  # noqa: BLE001 - every failure becomes an answer, an unknown one is logged
-            return failure(error)
+            return failure(error, is_foreign=not self.path.startswith("/api/"))
         if isinstance(answer, Response):
             return answer
         return json_response(answer, self.status) if self.answer is not None else Response(status_code=self.status)
@@ -130,7 +143,14 @@ def routes_of(endpoints: Iterable[AnyEndpoint]) -> list[Route]:
 
 
 async def _read_body(request: Request, kind: Any) -> Any:
-    return Nothing() if kind is Nothing else decode_json(await request.body() or b"{}", kind)
+    if kind is Nothing:
+        return Nothing()
+    body = await request.body() or b"{}"
+    if not is_typeddict(kind):
+        return decode_json(body, kind)
+    whole = decode_json(body, dict[str, Any])
+    convert(whole, kind)  # it names what is read; the rest is passed on
+    return whole
 
 
 def attachment(name: str) -> dict[str, str]:
@@ -138,17 +158,20 @@ def attachment(name: str) -> dict[str, str]:
     return {"content-disposition": f"attachment; filename*=utf-8''{quote(name)}"}
 
 
-def json_response(value: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
 
 
-def failure(error: Exception) -> Response:
+def failure(error: Exception, *, is_foreign: bool = False) -> Response:
     """What went wrong, in one line; what we did not expect is logged and not shown."""
-    for kind, status in _STATUS:
+    for kind, own, foreign in _STATUS:
         if isinstance(error, kind):
-            more = {"retry-after": "1"} if status in (429, 503) else {}
-            body = msgspec.json.encode(error_body(str(error), kind.__name__))
-            return Response(body, status, more, media_type="application/json")
+            status = foreign if is_foreign else own
+            param = error.param if isinstance(error, BadInput) else None
+            answer = json_response(error_body(str(error), status, kind.__name__, param), status)
+            if status in (429, 503):
+                answer.headers["retry-after"] = "1"
+            return answer
     logger.error("a request failed: %s", "".join(traceback.format_exception(error)))
     words = "the server failed; its log has the details (pinfold doctor says where)"
-    return json_response(error_body(words, "ServerError"), 500)
+    return json_response(error_body(words, 500, "ServerError"), 500)

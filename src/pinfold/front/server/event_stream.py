@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 import anyio
 import anyio.lowlevel
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from pinfold.app import Link, OwnerGone, background
+from pinfold.app import Link, OwnerGone, Subscription, background
 from pinfold.events import Delta, Entry, encode, entry_line
 
 BEAT = ": waiting\n\n"
@@ -18,13 +18,15 @@ BEAT_S = 15.0
 SLOW_S = 30.0
 """A reader that takes nothing for this long is cut off; it can resume."""
 RETRY_MS = 1000
-_TURN = 50
-"""Events sent in one go."""
+_TOGETHER = 16_384
+"""Characters of events that are sent at once, where so much is there."""
+_TURN = 8
+"""Messages before others have their turn."""
 HEADERS = {"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"}
 
 
 class EventStream(Response):
-    """Sends the lines of `chunks` until they end, or the reader is gone or too slow."""
+    """Sends the lines of `chunks` until they end, or the reader is gone or too slow; a comment where there are none for a while."""
 
     def __init__(
         self, chunks: AsyncGenerator[str], headers: Mapping[str, str] | None = None, *, slow_s: float = SLOW_S
@@ -33,6 +35,8 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._chunks = chunks
         self._slow_s = slow_s
+        self._sent_at = 0.0
+        self._is_sending = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         try:
@@ -44,22 +48,31 @@ class EventStream(Response):
     async def _send_all(self, receive: Receive, send: Send) -> None:
         async with background() as tasks:
             tasks.start_soon(_wait_until_gone, receive, tasks.cancel_scope)
+            tasks.start_soon(self._watch, send, tasks.cancel_scope)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             sent = 0
             async for chunk in self._chunks:
-                if not await self._send_in_time(send, chunk):
-                    return
+                await self._send(send, chunk)
                 sent += 1
                 if sent % _TURN == 0:  # what is stored comes without a wait: others have their turn too
                     await anyio.lowlevel.checkpoint()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _send_in_time(self, send: Send, chunk: str) -> bool:
-        message: Message = {"type": "http.response.body", "body": chunk.encode(), "more_body": True}
-        with anyio.move_on_after(self._slow_s):
-            await send(message)
-            return True
-        return False
+    async def _send(self, send: Send, chunk: str) -> None:
+        self._sent_at, self._is_sending = anyio.current_time(), True
+        await send({"type": "http.response.body", "body": chunk.encode(), "more_body": True})
+        self._is_sending = False
+
+    async def _watch(self, send: Send, scope: anyio.CancelScope) -> None:
+        """One clock for the stream: a limit around each message would cost more than the message."""
+        while True:
+            await anyio.sleep(min(BEAT_S, self._slow_s))
+            waited_s = anyio.current_time() - self._sent_at
+            if self._is_sending and waited_s >= self._slow_s:
+                scope.cancel()
+            elif not self._is_sending and waited_s >= BEAT_S:
+                with anyio.move_on_after(self._slow_s):
+                    await self._send(send, BEAT)
 
 
 async def _wait_until_gone(receive: Receive, scope: anyio.CancelScope) -> None:
@@ -73,14 +86,20 @@ async def stream_events(link: Link, after: int) -> AsyncGenerator[str]:
     yield f"retry: {RETRY_MS}\n\n"
     try:
         async with link.subscribe(after) as feed:
-            items = aiter(feed)
-            while True:
-                item: Entry | Delta | None = None
-                with anyio.move_on_after(BEAT_S):
-                    item = await anext(items)
-                yield BEAT if item is None else sse_line(item)
-    except (StopAsyncIteration, OwnerGone):
+            async for item in feed:
+                yield _lines_ready(item, feed)
+    except OwnerGone:
         return
+
+
+def _lines_ready(first: Entry | Delta, feed: AsyncIterator[Entry | Delta]) -> str:
+    """It, and what else needs no wait: one message to the reader costs much more than one more line in it."""
+    lines, size, item = list[str](), 0, first
+    while item is not None:
+        lines.append(sse_line(item))
+        size += len(lines[-1])
+        item = feed.next_ready() if size < _TOGETHER and isinstance(feed, Subscription) else None
+    return "".join(lines)
 
 
 def sse_line(item: Entry | Delta) -> str:

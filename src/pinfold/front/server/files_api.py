@@ -33,23 +33,23 @@ class Written(Struct, frozen=True):
     paths: tuple[str, ...]
 
 
-def _workspace(call: Call[FolderQuery, Nothing] | Call[Nothing, Nothing]) -> Path:
-    session, _ = call.sessions.find(call.session)
-    workspace = call.sessions.store.read(session).summary.workspace
+async def _workspace(call: Call[FolderQuery, Nothing] | Call[Nothing, Nothing]) -> Path:
+    session, _ = await call.sessions.find(call.session)
+    workspace = (await anyio.to_thread.run_sync(call.sessions.store.summary_of, session)).workspace
     if not workspace:
         raise NoSuchFile("this session has no folder yet")
     return Path(workspace)
 
 
 async def list_folder(call: Call[FolderQuery, Nothing]) -> FolderListing:
-    path = call.query.path
-    return FolderListing(path, tuple(await anyio.to_thread.run_sync(list_files, _workspace(call), path)))
+    path, workspace = call.query.path, await _workspace(call)
+    return FolderListing(path, tuple(await anyio.to_thread.run_sync(list_files, workspace, path)))
 
 
 async def download(call: Call[Nothing, Nothing]) -> Response:
     path: str = call.request.path_params["path"]
     opened = ExitStack()
-    file = opened.enter_context(open_file(_workspace(call), path))
+    file = opened.enter_context(open_file(await _workspace(call), path))
     headers = {**attachment(Path(path).name), "content-length": str(file.seek(0, 2))}
     file.seek(0)
 
@@ -63,7 +63,7 @@ async def download(call: Call[Nothing, Nothing]) -> Response:
 
 async def upload(call: Call[Nothing, Nothing]) -> Written:
     path: str = call.request.path_params["path"]
-    workspace = _workspace(call)
+    workspace = await _workspace(call)
     with TemporaryFile(dir=call.sessions.store.root) as spool:
         await _spool(call.request.stream(), spool)
         await anyio.to_thread.run_sync(write_file, workspace, path, spool)
@@ -77,7 +77,7 @@ async def _spool(chunks: AsyncIterator[bytes], spool: IO[bytes]) -> None:
 
 
 async def upload_form(call: Call[Nothing, Nothing]) -> Written:
-    workspace = _workspace(call)
+    workspace = await _workspace(call)
     paths: list[str] = []
     async with call.request.form(max_files=100) as form:
         for _, item in form.multi_items():
@@ -89,9 +89,12 @@ async def upload_form(call: Call[Nothing, Nothing]) -> Written:
     return Written(tuple(paths))
 
 
+_FORM = {"files": {"type": "array", "minItems": 1, "items": {"type": "string", "contentMediaType": BINARY}}}
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
     Endpoint("GET", _ONE, "List a folder of the workspace", list_folder, query=FolderQuery, answer=FolderListing),
     Endpoint("GET", f"{_ONE}/{{path:path}}", "Download a file", download, media=BINARY),
     Endpoint("PUT", f"{_ONE}/{{path:path}}", "Upload a file", upload, answer=Written, upload=BINARY),
-    Endpoint("POST", _ONE, "Upload files by a form", upload_form, answer=Written, upload="multipart/form-data"),
+    Endpoint(
+        "POST", _ONE, "Upload files by a form", upload_form, answer=Written, upload="multipart/form-data", form=_FORM
+    ),
 )

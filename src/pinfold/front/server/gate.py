@@ -116,7 +116,9 @@ class Gate:
                     await self.app(scope, _limited(scope, receive), _hardened(send))
                 else:
                     headers = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
-                    answer = JSONResponse(error_body(refusal.message, "refused"), refusal.status, headers)
+                    answer = JSONResponse(
+                        error_body(refusal.message, refusal.status, "Refused"), refusal.status, headers
+                    )
                     await answer(scope, receive, _hardened(send))
             case _:  # no websocket is offered
                 await receive()
@@ -156,8 +158,13 @@ class Gate:
         )
 
 
-def error_body(message: str, kind: str, code: str | None = None) -> dict[str, dict[str, str | None]]:
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+_KINDS = {401: "authentication", 403: "permission", 404: "not_found", 409: "conflict", 429: "rate_limit"}
+
+
+def error_body(message: str, status: int, code: str, param: str | None = None) -> dict[str, dict[str, str | None]]:
+    """As clients of OpenAI know it; `code` is our own name of what is wrong."""
+    kind = _KINDS.get(status, "server" if status >= 500 else "invalid_request")
+    return {"error": {"message": message, "type": f"{kind}_error", "param": param, "code": code}}
 
 
 def is_upload(path: str) -> bool:
@@ -193,10 +200,11 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
 
 _HARDENED = {
     b"content-security-policy": b"default-src 'self'; img-src 'self' blob: data:; style-src 'self' 'unsafe-inline'; "
-    b"frame-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    b"frame-src 'none'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     b"x-content-type-options": b"nosniff",
     b"x-frame-options": b"DENY",
     b"referrer-policy": b"no-referrer",
+    b"x-dns-prefetch-control": b"off",
     b"cross-origin-opener-policy": b"same-origin",
     b"cross-origin-resource-policy": b"same-origin",
     b"cache-control": b"no-store",

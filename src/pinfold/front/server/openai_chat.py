@@ -8,30 +8,24 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from secrets import token_hex
 
 from msgspec import Struct
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
 
 from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
 from pinfold.events import Json
-from pinfold.front.server.event_stream import BEAT, BEAT_S, EventStream
+from pinfold.front.server.endpoints import AnyEndpoint, BadInput, Call, Endpoint, Nothing, json_response
+from pinfold.front.server.event_stream import EventStream
+from pinfold.front.server.gate import error_body
+from pinfold.front.server.openai_types import ChatCompletion, ChatRequest, ChatUsage
 from pinfold.front.server.wire import (
     AGENT,
     SESSION,
     Wire,
     caller_of,
-    error_object,
     failed_status,
-    read_body,
-    told_errors,
     usage_counts,
     wire_of,
 )
-from pinfold.front.server.wire_input import BadRequest, WireInput, as_object, read_chat, read_terms
-
-
-def routes() -> list[Route]:
-    return [Route("/v1/chat/completions", told_errors(complete), methods=["POST"])]
+from pinfold.front.server.wire_input import WireInput, as_object, read_chat, read_terms
 
 
 class ChatAnswer(Struct):
@@ -82,7 +76,7 @@ class _Reply(Struct, frozen=True):
     wire: Wire
     given: WireInput
     model: str
-    pieces: AsyncIterator[Piece | None]
+    pieces: AsyncIterator[Piece]
     run: TurnRun | None
     id: str
     created: int
@@ -98,19 +92,19 @@ class _Reply(Struct, frozen=True):
             self.wire.remember(self.given, self.run.place, answer.calls, answer.text)
 
 
-async def complete(request: Request) -> Response:
-    body, wire = await read_body(request), wire_of(request)
-    model = str(body.get("model") or AGENT)
+async def complete(call: Call[Nothing, ChatRequest]) -> Response:
+    body, wire = call.body, wire_of(call.request)
+    model = body.get("model") or AGENT
     if body.get("n") not in (None, 1):
-        raise BadRequest("n must be 1: a turn has one answer", "n")
+        raise BadInput("n must be 1: a turn has one answer", "n")
     given = read_chat(body)
     terms = read_terms(body, given.instructions)
     run = None
     if await wire.is_agent(model):
-        run = await wire.begin(given, terms, model=model, caller=caller_of(request, body.get("conversation")))
-        pieces = run.follow(BEAT_S)
+        run = await wire.begin(given, terms, model=model, caller=caller_of(call.request, body.get("conversation")))
+        pieces = run.follow()
     else:
-        pieces = wire.models.ask(model, wire.plain_request(given, terms, body))
+        pieces = wire.models.ask(model, wire.plain_request(given, terms, body), terms)
     reply = _Reply(wire, given, model, pieces, run, f"chatcmpl-{token_hex(12)}", int(time.time()))
     if body.get("stream"):
         counts = bool(as_object(body.get("stream_options")).get("include_usage"))
@@ -121,13 +115,12 @@ async def complete(request: Request) -> Response:
 async def _whole(reply: _Reply) -> Response:
     answer = ChatAnswer()
     async for piece in reply.pieces:
-        if piece:
-            answer.add(piece)
+        answer.add(piece)
     assert answer.end is not None
     reply.remember(answer)
     if answer.end.status in ("failed", "cancelled"):
         status = failed_status(answer.end)
-        return JSONResponse(error_object(answer.end.error, status), status, reply.headers())
+        return json_response(error_body(answer.end.error, status, "TurnFailed"), status, reply.headers())
     choice = {
         "index": 0,
         "message": answer.to_message(),
@@ -135,7 +128,7 @@ async def _whole(reply: _Reply) -> Response:
         "logprobs": None,
     }
     body = {**reply.envelope("chat.completion"), "choices": [choice], "usage": _usage(answer.end)}
-    return JSONResponse(body, headers=reply.headers())
+    return json_response(body, headers=reply.headers())
 
 
 async def _stream(reply: _Reply, *, counts: bool) -> AsyncGenerator[str]:
@@ -148,14 +141,12 @@ async def _stream(reply: _Reply, *, counts: bool) -> AsyncGenerator[str]:
 
     yield chunk({"role": "assistant", "content": "", "refusal": None})
     async for piece in reply.pieces:
-        if piece is None:
-            yield BEAT
-        elif delta := answer.add(piece):
+        if delta := answer.add(piece):
             yield chunk(delta)
     assert answer.end is not None
     reply.remember(answer)
     if answer.end.status in ("failed", "cancelled"):
-        yield _line(error_object(answer.end.error, failed_status(answer.end)))
+        yield _line(error_body(answer.end.error, failed_status(answer.end), "TurnFailed"))
     else:
         yield chunk({}, answer.finish_reason())
         if counts:
@@ -171,7 +162,7 @@ def _tool_call(call: Called) -> dict[str, Json]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def _usage(end: Ended) -> dict[str, Json]:
+def _usage(end: Ended) -> ChatUsage:
     told, cached, said = usage_counts(end)
     return {
         "prompt_tokens": told,
@@ -185,3 +176,16 @@ def _usage(end: Ended) -> dict[str, Json]:
             "rejected_prediction_tokens": 0,
         },
     }
+
+
+ENDPOINTS: tuple[AnyEndpoint, ...] = (
+    Endpoint(
+        "POST",
+        "/v1/chat/completions",
+        "A turn, in OpenAI's chat format",
+        complete,
+        body=ChatRequest,
+        answer=ChatCompletion,
+        media="text/event-stream",
+    ),
+)

@@ -8,41 +8,37 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from secrets import token_hex
 
 from msgspec import Struct
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from msgspec.structs import replace
+from starlette.responses import Response
 
 from pinfold.app.clients import Ended, Piece, TurnPlace
 from pinfold.app.session import CallerTerms
 from pinfold.events import Json
-from pinfold.front.server.event_stream import BEAT, BEAT_S, EventStream
+from pinfold.front.server.endpoints import (
+    AnyEndpoint,
+    BadInput,
+    Call,
+    Endpoint,
+    Nothing,
+    UnknownName,
+    json_response,
+)
+from pinfold.front.server.event_stream import EventStream
+from pinfold.front.server.openai_types import Deleted, ResponseRecord, ResponseRequest, ResponseUsage
 from pinfold.front.server.response_items import ResponseItems
 from pinfold.front.server.wire import (
     AGENT,
     SESSION,
-    UnknownName,
     Wire,
     caller_of,
-    read_body,
-    told_errors,
     usage_counts,
     wire_of,
 )
-from pinfold.front.server.wire_input import BadRequest, WireInput, as_object, read_response_input, read_terms
+from pinfold.front.server.wire_input import WireInput, as_object, read_response_input, read_terms
 
 _STATUS = {"waiting": "completed"}
 _ENDS = {"failed": "response.failed", "incomplete": "response.incomplete", "cancelled": "response.incomplete"}
 _RUNNING = ("queued", "in_progress")
-
-
-def routes() -> list[Route]:
-    one = "/v1/responses/{response}"
-    return [
-        Route("/v1/responses", told_errors(create), methods=["POST"]),
-        Route(one, told_errors(get), methods=["GET"]),
-        Route(one, told_errors(delete), methods=["DELETE"]),
-        Route(f"{one}/cancel", told_errors(cancel), methods=["POST"]),
-    ]
 
 
 class StoredResponse(Struct, frozen=True, kw_only=True):
@@ -58,7 +54,8 @@ class StoredResponse(Struct, frozen=True, kw_only=True):
 
     @property
     def only_answer(self) -> bool:
-        return as_object(self.echo["text"]).get("format") != {"type": "text"}
+        must_call = self.echo["tool_choice"] not in ("auto", "none")
+        return must_call or as_object(self.echo["text"]).get("format") != {"type": "text"}
 
     def build(self, items: list[dict[str, Json]], end: Ended | None) -> dict[str, Json]:
         """The response so far, or as it ended."""
@@ -137,7 +134,7 @@ class _Work(Struct, frozen=True):
     wire: Wire
     given: WireInput
     stored: StoredResponse
-    pieces: AsyncIterator[Piece | None]
+    pieces: AsyncIterator[Piece]
 
     @property
     def is_kept(self) -> bool:
@@ -153,46 +150,43 @@ class _Work(Struct, frozen=True):
         if place and end and end.status in ("completed", "waiting"):
             self.wire.remember(self.given, place, items.calls, items.text)
         elif place is None and self.is_kept:
-            self.wire.records.put("response", self.stored.id, _with_body(self.stored, body))
+            self.wire.records.put("response", self.stored.id, replace(self.stored, body=body))
         return body
 
     def headers(self) -> dict[str, str]:
         return {SESSION: self.stored.place.session} if self.stored.place else {}
 
 
-def _with_body(stored: StoredResponse, body: dict[str, Json]) -> StoredResponse:
-    return StoredResponse(id=stored.id, created_at=stored.created_at, echo=stored.echo, body=body)
-
-
-async def create(request: Request) -> Response:
-    body, wire = await read_body(request), wire_of(request)
-    work = await _begin(request, wire, body)
+async def create_response(call: Call[Nothing, ResponseRequest]) -> Response:
+    body, work = call.body, await _begin(call)
     if body.get("background") and not body.get("stream"):
-        return JSONResponse(work.stored.build([], None), headers=work.headers())
+        return json_response(work.stored.build([], None), headers=work.headers())
     if body.get("stream"):
         return EventStream(_stream(work), work.headers())
     items = ResponseItems(work.stored.id)
     async for piece in work.pieces:
         items.take(piece)
-    return JSONResponse(work.finish(items), headers=work.headers())
+    return json_response(work.finish(items), headers=work.headers())
 
 
-async def _begin(request: Request, wire: Wire, body: dict[str, Json]) -> _Work:
-    model, previous = str(body.get("model") or AGENT), body.get("previous_response_id")
+async def _begin(call: Call[Nothing, ResponseRequest]) -> _Work:
+    body, wire = call.body, wire_of(call.request)
+    model, previous = body.get("model") or AGENT, body.get("previous_response_id")
     given = read_response_input(body)
     terms = read_terms(body, given.instructions)
     is_agent = await wire.is_agent(model)
-    after = _find(wire, str(previous)).place if previous else None
+    after = _find(wire, previous).place if previous else None
     if previous and (after is None or not is_agent):
-        raise BadRequest(f"only responses of {AGENT} can be gone on from", "previous_response_id")
+        raise BadInput(f"only responses of {AGENT} can be gone on from", "previous_response_id")
     if body.get("background") and (not is_agent or body.get("store") is False):
-        raise BadRequest(f"background needs {AGENT} and store", "background")
+        raise BadInput(f"background needs {AGENT} and store", "background")
     stored = StoredResponse(id=f"resp_{token_hex(12)}", created_at=int(time.time()), echo=_echo(body, terms, model))
     if not is_agent:
-        return _Work(wire, given, stored, wire.models.ask(model, wire.plain_request(given, terms, body)))
-    run = await wire.begin(given, terms, model=model, caller=caller_of(request, body.get("conversation")), after=after)
-    stored = StoredResponse(id=stored.id, created_at=stored.created_at, echo=stored.echo, place=run.place)
-    work = _Work(wire, given, stored, run.follow(BEAT_S))
+        return _Work(wire, given, stored, wire.models.ask(model, wire.plain_request(given, terms, body), terms))
+    run = await wire.begin(
+        given, terms, model=model, caller=caller_of(call.request, body.get("conversation")), after=after
+    )
+    work = _Work(wire, given, replace(stored, place=run.place), run.follow())
     work.keep()
     return work
 
@@ -211,9 +205,6 @@ async def _stream(work: _Work) -> AsyncGenerator[str]:
     yield line({"type": "response.in_progress", "response": begun})
     items = ResponseItems(work.stored.id)
     async for piece in work.pieces:
-        if piece is None:
-            yield BEAT
-            continue
         for event in items.add(piece):
             yield line(event)
     body = work.finish(items)
@@ -221,9 +212,9 @@ async def _stream(work: _Work) -> AsyncGenerator[str]:
     yield "data: [DONE]\n\n"
 
 
-async def get(request: Request) -> Response:
-    wire = wire_of(request)
-    return JSONResponse(await _read_again(wire, _find(wire, request.path_params["response"])))
+async def get_response(call: Call[Nothing, Nothing]) -> dict[str, Json]:
+    wire = wire_of(call.request)
+    return await _read_again(wire, _find(wire, call.request.path_params["response"]))
 
 
 async def _read_again(wire: Wire, stored: StoredResponse) -> dict[str, Json]:
@@ -235,22 +226,22 @@ async def _read_again(wire: Wire, stored: StoredResponse) -> dict[str, Json]:
     return stored.build(items.output, items.end)
 
 
-async def delete(request: Request) -> Response:
-    wire = wire_of(request)
-    stored = _find(wire, request.path_params["response"])
+async def delete_response(call: Call[Nothing, Nothing]) -> Deleted:
+    wire = wire_of(call.request)
+    stored = _find(wire, call.request.path_params["response"])
     wire.records.delete("response", stored.id)
-    return JSONResponse({"id": stored.id, "object": "response", "deleted": True})
+    return {"id": stored.id, "object": "response", "deleted": True}
 
 
-async def cancel(request: Request) -> Response:
+async def cancel_response(call: Call[Nothing, Nothing]) -> dict[str, Json]:
     """Only what was begun in the background can be cancelled, as with OpenAI; other turns by `Interrupt`."""
-    wire = wire_of(request)
-    stored = _find(wire, request.path_params["response"])
+    wire = wire_of(call.request)
+    stored = _find(wire, call.request.path_params["response"])
     body = await _read_again(wire, stored)
     if body["status"] in _RUNNING and stored.place:
         await wire.turns.cancel(stored.place)
         body = await _read_again(wire, stored)
-    return JSONResponse(body)
+    return body
 
 
 def _find(wire: Wire, id_: str) -> StoredResponse:
@@ -260,7 +251,7 @@ def _find(wire: Wire, id_: str) -> StoredResponse:
     return stored
 
 
-def _usage(end: Ended) -> dict[str, Json]:
+def _usage(end: Ended) -> ResponseUsage:
     told, cached, said = usage_counts(end)
     return {
         "input_tokens": told,
@@ -269,3 +260,20 @@ def _usage(end: Ended) -> dict[str, Json]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": told + said,
     }
+
+
+_ONE = "/v1/responses/{response}"
+ENDPOINTS: tuple[AnyEndpoint, ...] = (
+    Endpoint(
+        "POST",
+        "/v1/responses",
+        "A turn as a response",
+        create_response,
+        body=ResponseRequest,
+        answer=ResponseRecord,
+        media="text/event-stream",
+    ),
+    Endpoint("GET", _ONE, "A response, again", get_response, answer=ResponseRecord),
+    Endpoint("DELETE", _ONE, "Forget a response", delete_response, answer=Deleted),
+    Endpoint("POST", f"{_ONE}/cancel", "Cancel a response", cancel_response, answer=ResponseRecord),
+)

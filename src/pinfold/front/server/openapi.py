@@ -65,7 +65,7 @@ def _operation(one: AnyEndpoint, schemas: dict[str, Json]) -> dict[str, Json]:
         described["requestBody"] = {"required": _is_needed(one.body), "content": content}
     elif one.upload:
         is_form = one.upload.startswith("multipart/")
-        described["requestBody"] = {"required": is_form, "content": {one.upload: {"schema": _upload(one.upload)}}}
+        described["requestBody"] = {"required": is_form, "content": {one.upload: {"schema": _upload(one)}}}
     if one.is_public:
         described["security"] = []
     content: dict[str, Json] = {}
@@ -88,15 +88,10 @@ def _error_response() -> dict[str, Json]:
     return {"description": "Refused", "content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}}
 
 
-def _upload(kind: str) -> dict[str, Json]:
-    if kind.startswith("multipart/"):
-        files = {
-            "type": "array",
-            "minItems": 1,
-            "items": {"type": "string", "contentMediaType": "application/octet-stream"},
-        }
-        return {"type": "object", "required": ["files"], "properties": {"files": files}}
-    return {"type": "string", "contentMediaType": kind}
+def _upload(one: AnyEndpoint) -> dict[str, Json]:
+    if one.form:
+        return {"type": "object", "required": [*one.form][:1], "properties": one.form}
+    return {"type": "string", "contentMediaType": one.upload}
 
 
 def _path_parameters(one: AnyEndpoint) -> list[dict[str, Json]]:

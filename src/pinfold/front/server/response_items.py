@@ -47,11 +47,10 @@ class ResponseItems:
                 self.end = piece
                 yield from self._close(incomplete=piece.status in ("incomplete", "cancelled"))
 
-    def take(self, piece: Piece | None) -> None:
+    def take(self, piece: Piece) -> None:
         """Without events."""
-        if piece:
-            for _ in self.add(piece):
-                pass
+        for _ in self.add(piece):
+            pass
 
     @property
     def _kind(self) -> str:

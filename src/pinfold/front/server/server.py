@@ -8,6 +8,7 @@ import logging
 import resource
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from time import monotonic
@@ -15,6 +16,7 @@ from time import monotonic
 import msgspec
 import uvicorn
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -24,8 +26,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ServedSessions
-from pinfold.front.http_server import HttpServer
-from pinfold.front.server import contents_api, files_api, openapi, protocols, sessions_api
+from pinfold.front.http_server import Address, HttpServer
+from pinfold.front.server import (
+    agui,
+    contents_api,
+    files_api,
+    openai_chat,
+    openai_files,
+    openai_models,
+    openai_responses,
+    openapi,
+    sessions_api,
+)
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing, routes_of
 from pinfold.front.server.event_stream import SLOW_S
 from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_body
@@ -46,24 +58,6 @@ _KEEP_S = 75
 """How long an unused connection stays open: longer than clients keep theirs, so that none sends into one that is being closed."""
 _DESCRIPTORS = 65_536
 _TRIED = 50
-
-
-class Address(Struct, frozen=True, kw_only=True):
-    """Where to listen, and under which names."""
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    names: tuple[str, ...] = ()
-    """More valid values of `Host`, each NAME or NAME:PORT."""
-
-    def hosts(self, port: int) -> set[str]:
-        ours = {"localhost", "127.0.0.1", "::1", self.host} - {"0.0.0.0", "::"}  # noqa: S104 - that is no name
-        named = {name if name.rpartition(":")[2].isdigit() else f"{name}:{port}" for name in self.names}
-        whole = {f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in ours} | named
-        return whole | {one.removesuffix(":80") for one in whole if one.endswith(":80")}
-
-    def url(self, port: int) -> str:
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}"
 
 
 # --- logging in and downloads
@@ -94,7 +88,7 @@ async def log_in(call: Call[Nothing, Login]) -> Token | Response:
     if token := credentials.log_in(call.body.code):
         return Token(token)
     words = "this code was used already or is older than a minute; open the address that `pinfold serve` prints"
-    return JSONResponse(error_body(words, "LoginRefused"), 403)
+    return JSONResponse(error_body(words, 403, "LoginRefused"), 403)
 
 
 async def issue_code(call: Call[Nothing, Nothing]) -> Code:
@@ -116,6 +110,11 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
     *sessions_api.ENDPOINTS,
     *contents_api.ENDPOINTS,
     *files_api.ENDPOINTS,
+    *openai_models.ENDPOINTS,
+    *openai_chat.ENDPOINTS,
+    *openai_responses.ENDPOINTS,
+    *openai_files.ENDPOINTS,
+    *agui.ENDPOINTS,
 )
 
 
@@ -133,7 +132,7 @@ async def asset(request: Request) -> Response:
 def _asset(name: str) -> Response:
     path = ASSETS / name
     if path.parent != ASSETS or path.suffix not in _TYPES or not path.is_file():
-        return JSONResponse(error_body("there is no such file", "NotFound"), 404)
+        return JSONResponse(error_body("there is no such file", 404, "NotFound"), 404)
     return Response(path.read_bytes(), media_type=_TYPES[path.suffix])
 
 
@@ -157,7 +156,12 @@ async def describe_page(_: Request) -> Response:
 async def explain_refusal(_: Request, error: Exception) -> Response:
     """There is no such path, or it does not take this method."""
     assert isinstance(error, HTTPException)
-    return JSONResponse(error_body(error.detail, "NotFound"), error.status_code, error.headers)
+    if error.status_code == 405:
+        allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
+        body = error_body(f"this path takes {allowed}", 405, "MethodNotAllowed")
+        return JSONResponse(body, 405, {"allow": allowed})
+    words = "there is nothing at this path; GET /docs lists what there is"
+    return JSONResponse(error_body(words, error.status_code, "NotFound"), error.status_code, error.headers)
 
 
 def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]) -> Gate:
@@ -169,7 +173,6 @@ def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]
         Route("/openapi.json", describe),
         Route("/docs", describe_page),
         *routes_of(ENDPOINTS),
-        *protocols.routes(),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: explain_refusal})
     app.state.sessions = sessions
@@ -252,31 +255,21 @@ def raise_descriptor_limit() -> None:
 
 def listen(address: Address) -> socket.socket:
     """Raises ConfigError, which names a free port where this one is taken."""
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # else what was sent to a reader that takes nothing is kept until it goes
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(2000 * SLOW_S))
     try:
-        listener.bind((address.host, address.port))
+        listener = address.bind()
     except OSError as error:
-        listener.close()
         if error.errno == errno.EADDRINUSE:
             free = _find_free_port(address)
             words = f"port {address.port} is taken; --port {free} is free" if free else f"port {address.port} is taken"
             raise ConfigError(words) from error
         raise ConfigError(f"cannot listen at {address.host}:{address.port}: {error.strerror}") from error
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # else what was sent to a reader that takes nothing is kept until it goes
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(2000 * SLOW_S))
     return listener
 
 
 def _find_free_port(address: Address) -> int | None:
     for port in range(address.port + 1, min(address.port + _TRIED, 65536)):
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as attempt:
-            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                attempt.bind((address.host, port))
-            except OSError:
-                continue
+        with suppress(OSError), replace(address, port=port).bind():
             return port
     return None

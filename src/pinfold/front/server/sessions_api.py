@@ -156,8 +156,7 @@ async def list_sessions(call: Call[ListQuery, Nothing]) -> SessionList:
     if words := call.query.search.split():
         found = await anyio.to_thread.run_sync(store.search, words)
         return SessionList(tuple(record_of(one, (hit.text for hit in hits[:5])) for one, hits in found[:limit]))
-    stored = await anyio.to_thread.run_sync(store.sessions)
-    return SessionList(tuple(map(record_of, stored[:limit])))
+    return SessionList(tuple(map(record_of, await anyio.to_thread.run_sync(store.sessions, limit))))
 
 
 class NewSession(Given, kw_only=True, frozen=True):
@@ -195,7 +194,7 @@ async def get_session(call: Call[Nothing, Nothing]) -> SessionRecord:
 
 
 async def _record(sessions: ServedSessions, name: str) -> SessionRecord:
-    session, _ = sessions.find(name)
+    session, _ = await sessions.find(name)
     stored = await anyio.to_thread.run_sync(sessions.store.read, session)
     status = await status_now(await sessions.link(session)) if stored.owner is not None else None
     return record_of(stored, status=status)
@@ -210,7 +209,7 @@ class SessionChange(Given, kw_only=True, frozen=True):
 
 async def change_session(call: Call[Nothing, SessionChange]) -> SessionRecord:
     given = call.body
-    session, folder = call.sessions.find(call.session)
+    session, folder = await call.sessions.find(call.session)
     if given.title is not None:
         await rename(folder, session, given.title)
     if (given.model, given.mode, given.checkpoints) != (None, None, None):

@@ -1,22 +1,19 @@
-"""What the routes of the OpenAI protocols share: which session a request means, how its turn is begun, how errors are told."""
+"""What the routes of the OpenAI protocols share: which session a request means, how its turn is begun."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from weakref import WeakValueDictionary
 
 import anyio
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.requests import Request
 
-from pinfold.app import CommandRefused, ConfigError, Link, NoSuchSession
+from pinfold.app import Link, NoSuchSession
 from pinfold.app.clients import (
     Called,
     CallerTurns,
@@ -41,22 +38,22 @@ from pinfold.events import (
     Message,
     Mode,
     Say,
+    SessionId,
     ToolMessage,
     UserMessage,
     decode_json,
     new_turn_id,
 )
 from pinfold.events import Request as ModelRequest
-from pinfold.front.server.endpoints import failure
+from pinfold.front.server.endpoints import BadInput, UnknownName
 from pinfold.front.server.gate import CLIENT
-from pinfold.front.server.wire_input import AttachedFile, BadRequest, WireInput, WireMessage, digest_messages
+from pinfold.front.server.wire_input import AttachedFile, WireInput, WireMessage, digest_messages
 from pinfold.text import cap_text
 
 if TYPE_CHECKING:
     from pinfold.app.clients import ServedSessions
     from pinfold.events import BlobId
 
-logger = logging.getLogger(__name__)
 AGENT = "pinfold"
 SESSION = "x-pinfold-session"
 KEY_HEADERS = (SESSION, "x-openwebui-chat-id", "x-librechat-conversation-id")
@@ -100,7 +97,7 @@ class Wire:
         self._opening: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def is_agent(self, model: str) -> bool:
-        """Raises BadRequest for a name that nothing has."""
+        """Raises BadInput for a name that nothing has."""
         if mode_of(model) is not None:
             return True
         if not await anyio.to_thread.run_sync(self.models.has, model):
@@ -114,7 +111,7 @@ class Wire:
         if results := given.results:
             place = self.records.get("call", next(iter(results)), TurnPlace)
             if place is None:
-                raise BadRequest(f"no call {next(iter(results))} waits for a result")
+                raise BadInput(f"no call {next(iter(results))} waits for a result")
             link = await self.sessions.link(place.session)
             return await self.turns.start(link, Prompt(results=results, at=place), terms)
         # Two first requests of one conversation must not begin two sessions.
@@ -129,6 +126,7 @@ class Wire:
         known = caller.session or (self.records.get("key", key, str) if key else None)
         if given.before and not (after or caller.session):
             past = self.records.get("prefix", digest_messages(given.before), TurnPlace)
+            past = past if past and past.session else None
         link = None
         try:
             if past and (after or not known or past.session == known):
@@ -149,7 +147,7 @@ class Wire:
         return link, is_new
 
     async def _say(self, link: Link, given: WireInput, terms: CallerTerms, *, tell_past: bool) -> Say:
-        _, folder = self.sessions.find(link.session)
+        _, folder = await self.sessions.find(link.session)
         pictures = [data for one in given.new for data in one.pictures]
         images = tuple([await anyio.to_thread.run_sync(store_picture, link, folder, data) for data in pictures])
         words = [given.text]
@@ -165,23 +163,30 @@ class Wire:
         return Say(turn=new_turn_id(), text="\n\n".join(filter(None, words)), images=images)
 
     def files_in(self, messages: Iterable[WireMessage]) -> list[AttachedFile]:
-        """With what was uploaded before. Raises BadRequest."""
+        """With what was uploaded before. Raises BadInput."""
         found: list[AttachedFile] = []
         for file in (file for one in messages for file in one.files):
             if file.file_id:
                 stored = self.records.get("file", file.file_id, StoredFile)
                 if stored is None:
-                    raise BadRequest(f"no file is called {file.file_id!r}")
+                    raise BadInput(f"no file is called {file.file_id!r}")
                 data = self.records.content("file", file.file_id) or b""
                 file = replace(file, name=stored.filename, data=data)  # noqa: PLW2901
             found.append(file)
         return found
 
     def remember(self, given: WireInput, place: TurnPlace, calls_made: Iterable[Called], text: str) -> None:
-        """So that the next request of this conversation finds its way."""
+        """So that the next request of this conversation finds its way.
+
+        Two sessions in which the same was said cannot be told apart: neither goes on without a key, and the next request begins a new one.
+        """
         calls = tuple((call.id, call.name, call.arguments) for call in calls_made)
-        answer = WireMessage(role="assistant", text=text, calls=calls)
-        self.records.put("prefix", digest_messages([*given.messages, answer]), place)
+        digest = digest_messages([*given.messages, WireMessage(role="assistant", text=text, calls=calls)])
+        known = self.records.get("prefix", digest, TurnPlace)
+        if known and known.session != place.session:
+            source = self.sessions.store.summary_of(SessionId(place.session)).source
+            place = place if source and known.session == source else replace(place, session="")
+        self.records.put("prefix", digest, place)
 
     def plain_request(self, given: WireInput, terms: CallerTerms, body: Mapping[str, Json]) -> ModelRequest:
         """For a model without a session."""
@@ -209,10 +214,6 @@ class Wire:
             settings={**settings, **({"max_tokens": limit} if limit else {})},
             blobs=blobs,
         )
-
-
-class UnknownName(BadRequest):
-    """There is no such model, response or file."""
 
 
 def wire_of(request: Request) -> Wire:
@@ -245,50 +246,8 @@ def caller_of(request: Request, conversation: Json = None) -> Caller:
             return Caller(client=client)
 
 
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-def told_errors(handler: Handler) -> Handler:
-    """Every failure becomes an answer that clients of OpenAI understand."""
-
-    async def handle(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except ClientDisconnect:
-            return Response(status_code=499)
-        except Exception as error:  # noqa: BLE001 - an unknown one is logged by `failure`
-            return wire_failure(error)
-
-    return handle
-
-
-def wire_failure(error: Exception) -> Response:
-    plain = failure(error)
-    status = 404 if isinstance(error, UnknownName) else plain.status_code
-    if isinstance(error, ConfigError) or (status == 409 and not isinstance(error, CommandRefused)):
-        status = 400
-    words = msgspec.json.decode(plain.body)["error"]["message"]
-    param = error.param if isinstance(error, BadRequest) else None
-    more = {"retry-after": plain.headers["retry-after"]} if "retry-after" in plain.headers else {}
-    return JSONResponse(error_object(words, status, param), status, more)
-
-
-def error_object(words: str, status: int, param: str | None = None) -> dict[str, Json]:
-    kinds = {404: "not_found_error", 409: "conflict_error", 429: "rate_limit_error"}
-    kind = kinds.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    return {"error": {"message": words, "type": kind, "param": param, "code": kind}}
-
-
 def failed_status(end: Ended) -> int:
     return 409 if end.status == "cancelled" else 503 if end.temporary else 500
-
-
-async def read_body(request: Request) -> dict[str, Json]:
-    """Raises BadRequest."""
-    try:
-        return decode_json(await request.body(), dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise BadRequest(f"the body must be a JSON object: {error}") from error
 
 
 def usage_counts(end: Ended) -> tuple[int, int, int]:

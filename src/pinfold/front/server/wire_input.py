@@ -16,22 +16,14 @@ from msgspec.structs import replace
 
 from pinfold.app import ConfigError
 from pinfold.app.session import CallerTerms, check_schema
-from pinfold.events import Json, PinfoldError, ToolSchema
+from pinfold.events import Json, ToolSchema
+from pinfold.front.server.endpoints import BadInput
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PICTURE = re.compile(r"!\[[^\]]*\]\(data:[^)]*\)")
 _TOOLS = 128
-_MUST_CALL = "Call one of these functions before you answer: {}."
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "summary_text")
-
-
-class BadRequest(PinfoldError):
-    """The request is wrong; `param` names the part."""
-
-    def __init__(self, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
 
 
 class AttachedFile(Struct, frozen=True, kw_only=True):
@@ -102,26 +94,17 @@ def digest_messages(messages: Iterable[WireMessage]) -> str:
 
 
 def read_chat(body: Mapping[str, Json]) -> WireInput:
-    """Raises BadRequest."""
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise BadRequest("messages must be a list with at least one message", "messages")
-    return _split(
-        [_chat_message(one, f"messages[{place}]") for place, one in enumerate(cast("list[Json]", messages))], ""
-    )
+    """Raises BadInput."""
+    return _split([_chat_message(one, f"messages[{place}]") for place, one in enumerate(body["messages"])], "")
 
 
 def read_response_input(body: Mapping[str, Json]) -> WireInput:
-    """Raises BadRequest."""
-    given, instructions = body.get("input"), body.get("instructions") or ""
+    """Raises BadInput."""
+    given = body["input"]
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
-    if not isinstance(given, list) or not given:
-        raise BadRequest("input must be a text or a list of items", "input")
-    if not isinstance(instructions, str):
-        raise BadRequest("instructions must be a text", "instructions")
-    items = [_response_item(one, f"input[{place}]") for place, one in enumerate(cast("list[Json]", given))]
-    return _split([one for one in items if one is not None], instructions)
+    items = [_response_item(one, f"input[{place}]") for place, one in enumerate(given)]
+    return _split([one for one in items if one is not None], body.get("instructions") or "")
 
 
 def _split(messages: Sequence[WireMessage], instructions: str) -> WireInput:
@@ -138,7 +121,7 @@ def _split(messages: Sequence[WireMessage], instructions: str) -> WireInput:
             merged.append(one)
     read = WireInput(messages=tuple(merged), instructions="\n\n".join(filter(None, told)))
     if not any(one.text or one.pictures or one.files or one.call for one in read.new):
-        raise BadRequest("the last message must be the user's, or the result of a tool")
+        raise BadInput("the last message must be the user's, or the result of a tool")
     return read
 
 
@@ -157,7 +140,7 @@ def _chat_message(given: Json, param: str) -> WireMessage:
         case {"role": "user", "content": content}:
             return _user_message(content, param)
         case _:
-            raise BadRequest(f"{param} must have a role (system, user, assistant, tool) and content", param)
+            raise BadInput(f"{param} must have a role (system, user, assistant, tool) and content", param)
 
 
 def _call(given: Json, param: str) -> tuple[str, str, str]:
@@ -165,7 +148,7 @@ def _call(given: Json, param: str) -> tuple[str, str, str]:
         case {"id": str(id_), "function": {"name": str(name), "arguments": str(arguments)}}:
             return id_, name, arguments
         case _:
-            raise BadRequest(f"{param}.tool_calls must have id and function", param)
+            raise BadInput(f"{param}.tool_calls must have id and function", param)
 
 
 def _response_item(given: Json, param: str) -> WireMessage | None:
@@ -183,7 +166,7 @@ def _response_item(given: Json, param: str) -> WireMessage | None:
         case {"role": "system" | "developer", "content": content}:
             return WireMessage(role="system", text=_text_of(content, param))
         case _:
-            raise BadRequest(f"{param} is no item that is known here", param)
+            raise BadInput(f"{param} is no item that is known here", param)
 
 
 def _text_of(content: Json, param: str) -> str:
@@ -197,7 +180,7 @@ def _text_of(content: Json, param: str) -> str:
             case {"type": "refusal", "refusal": str(text)}:
                 texts.append(text)
             case _:
-                raise BadRequest(f"{param}.content must be text here", param)
+                raise BadInput(f"{param}.content must be text here", param)
     return "\n\n".join(texts)
 
 
@@ -218,7 +201,7 @@ def _user_message(content: Json, param: str) -> WireMessage:
             case {"type": "input_file" | "input_image", **file}:
                 files.append(_file(file, param))
             case _:
-                raise BadRequest(f"{param}.content has a part that is not known here: text, image or file", param)
+                raise BadInput(f"{param}.content has a part that is not known here: text, image or file", param)
     return WireMessage(role="user", text="\n\n".join(texts), pictures=tuple(pictures), files=tuple(files))
 
 
@@ -230,14 +213,14 @@ def _file(given: Mapping[str, Json], param: str) -> AttachedFile:
             content = _data_in(data, param) if data.startswith("data:") else _decode(data, param)
             return AttachedFile(name=str(given.get("filename") or "attachment"), data=content)
         case _:
-            raise BadRequest(f"{param}: a file is sent as file_data or named by file_id; nothing is fetched", param)
+            raise BadInput(f"{param}: a file is sent as file_data or named by file_id; nothing is fetched", param)
 
 
 def _data_in(url: str, param: str) -> bytes:
-    """The bytes of a data URL. Nothing is ever fetched. Raises BadRequest."""
+    """The bytes of a data URL. Nothing is ever fetched. Raises BadInput."""
     head, comma, data = url.partition(",")
     if not (head.startswith("data:") and comma):
-        raise BadRequest(f"{param}: addresses are not fetched; send the content as a data: URL", param)
+        raise BadInput(f"{param}: addresses are not fetched; send the content as a data: URL", param)
     return _decode(data, param) if head.endswith(";base64") else unquote_to_bytes(data)
 
 
@@ -245,27 +228,35 @@ def _decode(data: str, param: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadRequest(f"{param}: the base64 is broken", param) from error
+        raise BadInput(f"{param}: the base64 is broken", param) from error
 
 
 def read_terms(body: Mapping[str, Json], instructions: str) -> CallerTerms:
-    """Tools, the form of the answer and instructions, as chat completions and responses write them. Raises BadRequest."""
+    """Tools, the form of the answer and instructions, as chat completions and responses write them. Raises BadInput."""
     schemas = [_tool(one, f"tools[{place}]") for place, one in enumerate(body.get("tools") or ())]
     if len(schemas) > _TOOLS or len({one.name for one in schemas}) < len(schemas):
-        raise BadRequest(f"tools must have different names, and there can be {_TOOLS}", "tools")
-    names = [one.name for one in schemas]
+        raise BadInput(f"tools must have different names, and there can be {_TOOLS}", "tools")
+    must_call = False
     match body.get("tool_choice"):
+        case None | "auto":
+            pass
         case "none":
             schemas = []
-        case "required":
-            instructions = f"{instructions}\n\n{_MUST_CALL.format(', '.join(names))}".lstrip()
-        case {"type": "function", "name": str(name)} | {"type": "function", "function": {"name": str(name)}}:
-            if name not in names:
-                raise BadRequest(f"tool_choice names {name!r}, which is not among the tools", "tool_choice")
-            instructions = f"{instructions}\n\n{_MUST_CALL.format(name)}".lstrip()
+        case "required" if schemas:
+            must_call = True
+        case {"type": "function", "name": str(name)} | {"type": "function", "function": {"name": str(name)}} if (
+            named := [one for one in schemas if one.name == name]
+        ):
+            schemas, must_call = named, True
         case _:
-            pass
-    return CallerTerms(tools=tuple(schemas), answer_schema=_answer_schema(body), instructions=instructions)
+            raise BadInput("tool_choice must be none, auto, required, or a function among the tools", "tool_choice")
+    return CallerTerms(
+        tools=tuple(schemas),
+        answer_schema=_answer_schema(body),
+        instructions=instructions,
+        must_call=must_call,
+        one_call=body.get("parallel_tool_calls") is False,
+    )
 
 
 def _tool(given: Json, param: str) -> ToolSchema:
@@ -278,12 +269,12 @@ def _tool(given: Json, param: str) -> ToolSchema:
             parameters = as_object(rest.get("parameters"))
             properties = as_object(parameters.get("properties"))
             if not _NAME.fullmatch(name) or not all(isinstance(one, dict) for one in properties.values()):
-                raise BadRequest(
+                raise BadInput(
                     f"{param}: a function has a name of letters, digits, _ and -, and an object schema", param
                 )
             return ToolSchema(name=name, description=str(rest.get("description") or ""), parameters=parameters)
         case _:
-            raise BadRequest(f"{param}: only function tools can be offered; code runs in the session anyway", param)
+            raise BadInput(f"{param}: only function tools can be offered; code runs in the session anyway", param)
 
 
 def _answer_schema(body: Mapping[str, Json]) -> Json:
@@ -297,6 +288,6 @@ def _answer_schema(body: Mapping[str, Json]) -> Json:
             try:
                 return check_schema(schema, "of the answer")
             except ConfigError as error:
-                raise BadRequest(str(error), "response_format") from error
+                raise BadInput(str(error), "response_format") from error
         case _:
-            raise BadRequest("the form of the answer must be text, json_object or json_schema", "response_format")
+            raise BadInput("the form of the answer must be text, json_object or json_schema", "response_format")

@@ -110,14 +110,34 @@ class Column:
             return None
         if library == "polars" and str(array.dtype) == "String":
             return array.rank("dense").fill_null(0).to_numpy(), array.is_null().to_numpy()
-        if library != "pyarrow" or str(array.type) not in TEXTS:
+        encoded = self.encode()
+        if encoded is None:
+            return None
+        texts, codes, missing = encoded
+        places = numpy.empty(len(texts), "i8")
+        places[sorted(range(len(texts)), key=texts.__getitem__)] = numpy.arange(len(texts))
+        return places[codes] if len(texts) else codes, missing
+
+    def encode(self) -> tuple[list[str], Any, Any] | None:
+        """Of text in an array of pyarrow: those that differ, which of them each row has, and where it is missing."""
+        array = self.array
+        if _library_of(array) != "pyarrow" or str(array.type) not in TEXTS or not len(array):
             return None
         chunks = array.dictionary_encode().unify_dictionaries().chunks
         texts = chunks[0].dictionary.to_numpy(zero_copy_only=False).tolist()
-        places = numpy.empty(len(texts), "i8")
-        places[sorted(range(len(texts)), key=texts.__getitem__)] = numpy.arange(len(texts))
-        codes = numpy.concatenate([chunk.indices.fill_null(0).to_numpy() for chunk in chunks])
-        return places[codes] if len(texts) else codes, array.is_null().to_numpy()
+        codes = sys.modules["numpy"].concatenate([chunk.indices.fill_null(0).to_numpy() for chunk in chunks])
+        return texts, codes, array.is_null().to_numpy()
+
+    def dates(self, rows: slice) -> list[str] | None:
+        """Times of whole seconds as ISO text, from an array of numpy; None if there are others, or a missing one."""
+        numpy: Any = sys.modules.get("numpy")
+        if numpy is None or type(self.array) is not numpy.ndarray or self.array.dtype.kind != "M":
+            return None
+        part = self.array[rows]
+        unit = numpy.datetime_data(part.dtype)[0]
+        if unit not in ("s", "ms", "us", "ns") or (part != part.astype("M8[s]")).any():  # a missing one equals nothing
+            return None
+        return numpy.datetime_as_string(part, "s").tolist()
 
     def count_nulls(self) -> int | None:
         """If its library knows."""

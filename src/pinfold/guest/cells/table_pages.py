@@ -6,6 +6,7 @@ Nothing of the program's changes and none of its code runs. What sorting and fil
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from ..toolbox.files import Refused
@@ -27,8 +28,8 @@ TEXT_CHARS = 10_000
 """Of a variable that is no table."""
 SORTED_NUMBERS, SORTED_TEXTS = 20_000_000, 5_000_000
 """Rows that can be sorted: no signal interrupts numpy."""
-PART = 50_000
-"""Rows read at once."""
+PART, FOUND_PART = 50_000, 5_000
+"""Rows read at once, and searched: of those there is a copy."""
 SAMPLE = 200_000
 """Cells of a table that summaries read, in rows evenly spaced, and at least this many rows:"""
 SAMPLE_ROWS = 10_000
@@ -38,12 +39,13 @@ MOST_FLOAT = 1e300
 KEPT = 4
 """Tables, and of each the orders and the filters, that are kept."""
 POSSIBLE_CHARS = {
+    "b": frozenset("truefals"),
     "i": frozenset("0123456789-"),
     "u": frozenset("0123456789"),
     "f": frozenset("0123456789.+-einf"),
     "M": frozenset("0123456789.+-:t"),
 }
-"""In the text of numbers and dates, by numpy's letter for them."""
+"""In the text of truth values, numbers and dates, by numpy's letter for them."""
 
 
 class Pages:
@@ -128,7 +130,7 @@ class Table:
         matches, key = self._matches[key], (sort, descending, needle, within)
         if key not in self._orders:
             rows = order if type(order) is range else order.tolist()
-            _keep(self._orders, key, _compact([row for row in rows if matches[row]]))
+            _keep(self._orders, key, _compact(list(filter(matches.__getitem__, rows))))
         return self._orders[key], len(self._orders[key])
 
     def _summary(self, at: int) -> dict[str, object]:
@@ -214,23 +216,58 @@ def find_rows(columns: Iterable[Column], rows: int, needle: str) -> bytearray:
         chars = None if numbers is None else POSSIBLE_CHARS.get(numbers[0].dtype.kind)
         if chars is not None and not chars.issuperset(needle):
             continue
-        if numbers is not None and numbers[0].dtype.kind in "iuf":
+        if numbers is not None and numbers[0].dtype.kind in "biuf":
             _find_numbers(*numbers, needle, found)
             continue
-        for start in range(0, rows, PART):
-            part = _keys(column.select(slice(start, start + PART)), simplify)
-            for row, value in enumerate(part, start):
-                if value is not None and needle in (value if type(value) is str else str(value)).casefold():
-                    found[row] = 1
+        encoded = column.encode()
+        if encoded is not None:
+            texts, codes, missing = encoded
+            hits = bytearray(len(texts))
+            _find_texts(lambda part, texts=texts: texts[part], needle, hits)
+            _add_rows(hits, codes, missing, found)
+            continue
+        _find_texts(lambda part, column=column: column.dates(part) or _texts(column.select(part)), needle, found)
     return found
 
 
+def _texts(values: list[Any]) -> list[str]:
+    return ["" if one is None else one if type(one) is str else str(one) for one in _keys(values, simplify)]
+
+
+def _find_texts(read: Callable[[slice], list[str]], needle: str, found: bytearray) -> None:
+    for start in range(0, len(found), FOUND_PART):
+        texts = read(slice(start, start + FOUND_PART))
+        _mark_rows("\0".join(texts).casefold(), "\0", needle, texts, memoryview(found)[start:])
+
+
 def _find_numbers(keys: Any, missing: Any, needle: str, found: bytearray) -> None:
-    """Each number is written once, however often it is there."""
+    hits = bytearray(len(found))
+    for start in range(0, len(hits), FOUND_PART):
+        part = keys[start : start + FOUND_PART].tolist()
+        _mark_rows(repr(part)[1:-1].casefold(), ", ", needle, part, memoryview(hits)[start:])
+    _add_rows(hits, ..., missing, found)
+
+
+def _add_rows(hits: bytearray, codes: Any, missing: Any, found: bytearray) -> None:
+    """`hits` are those of the rows, or of the values that `codes` names for each row."""
     numpy: Any = sys.modules["numpy"]
-    values, places = numpy.unique(keys, return_inverse=True)
-    hits = numpy.fromiter((needle in str(value) for value in values.tolist()), bool, len(values))[places]
-    numpy.frombuffer(found, "u1")[:] |= hits if missing is None else hits & ~missing
+    marked = numpy.frombuffer(hits, "?")[codes]
+    numpy.frombuffer(found, "?")[:] |= marked if missing is None else marked & ~missing
+
+
+def _mark_rows(joined: str, end: str, needle: str, rows: list[Any], found: memoryview) -> None:
+    """Looks through the texts of all rows at once, which is many times faster than one by one."""
+    if end in needle or joined.count(end) != len(rows) - 1:  # a text has it, too
+        for row, value in enumerate(rows):
+            found[row] |= needle in str(value).casefold()
+        return
+    row = behind = 0
+    at = joined.find(needle)
+    while at >= 0:
+        row += joined.count(end, behind, at)
+        found[row] = 1
+        behind = joined.find(end, at)
+        at = joined.find(needle, behind) if behind >= 0 else -1
 
 
 def summarize(column: Column, rows: int, step: int) -> dict[str, object]:
@@ -241,17 +278,15 @@ def summarize(column: Column, rows: int, step: int) -> dict[str, object]:
         values = column.select(slice(None, None, step))
         keys = _keys(values)
         there = [at for at, key in enumerate(keys) if key is not None]
-        ends = [
-            plain(values[end(there, key=lambda at: (type(keys[at]) is str, keys[at]))]) for end in (min, max) if there
-        ]
         present = [keys[at] for at in there]
+        is_mixed = len(set(map(type, present))) > 1  # only types that are Python's own
+        order: Callable[[int], Any] = (lambda at: (type(keys[at]) is str, keys[at])) if is_mixed else keys.__getitem__
+        ends = [plain(values[end(there, key=order)]) for end in (min, max) if there]
     else:
         ends, present = _number_ends(column, *numbers), _number_sample(*numbers, step)
-    counts: dict[Any, int] = {}
-    for key in present:
-        counts[key] = counts.get(key, 0) + 1
+    counts = Counter(present)
     histogram: list[int] | None = None
-    if all(type(key) in (int, float) for key in counts):
+    if {int, float}.issuperset(map(type, counts)):
         histogram = count_bins(present)
     elif len(counts) <= BINS:
         top = sorted(counts, key=lambda key: -counts[key])
@@ -294,8 +329,11 @@ def _count_missing(column: Column, rows: int) -> int:
     missing = 0
     for start in range(0, rows, PART):
         part: list[object] = column.select(slice(start, start + PART))
-        kinds = [id(type(value)) for value in part]
-        missing += kinds.count(NONE) if AS_IS.issuperset(kinds) else sum(simplify(value) is None for value in part)
+        kinds = set(map(id, map(type, part)))
+        if kinds <= AS_IS:
+            missing += part.count(None) if NONE in kinds else 0
+        else:
+            missing += sum(simplify(value) is None for value in part)
     return missing
 
 
@@ -306,7 +344,7 @@ def count_bins(values: list[Any]) -> list[int] | None:
         return None
     least = min(finite)
     width = (max(finite) - least) / BINS
-    counts = [0] * BINS
-    for value in finite:
-        counts[min(BINS - 1, int((value - least) / width)) if width > 0 else 0] += 1
+    places = Counter(int((value - least) / width) for value in finite) if width > 0 else {0: len(finite)}
+    counts = [places.get(at, 0) for at in range(BINS)]
+    counts[-1] += len(finite) - sum(counts)  # the greatest are at the end of the last part
     return counts

@@ -28,8 +28,9 @@ from pinfold.text import join_names, numerous
 
 SHARE = 0.2
 """Of the free disk, at most, for contents."""
-FILL_S = 0.25
-"""From the beginning: how long a cell waits for the files of the workspace to be read; a large one is read on beside it."""
+FILL_S = 2.0
+"""From the beginning: how long a cell waits for the user's files to be read. Later ones are read beside it: what it changes
+before they are is not covered."""
 IDLE_S, LEISURE_S = 1.0, 0.1
 """Without a cell, and of the first cell, before a large workspace is read that only this session will go back in: starting it
 has all the processor, and most of its cells are over by then."""
@@ -73,7 +74,7 @@ class FileHistory:
             self._versions = Versions(workspace, place, total_cap=cap, is_lasting=folder is not None)
             self.coverage: Coverage = self._versions.begin(listings)
             on_failure.pop_all()
-        self._filled = Event()
+        self._is_read = Event()
         self._is_used = Event()
         self._closing = Event()
         self._fill_until = monotonic() + FILL_S
@@ -84,9 +85,9 @@ class FileHistory:
             if self.coverage.has_unmeasured:
                 self._is_used.wait(IDLE_S)
             if not self.coverage.has_unmeasured or not self._closing.wait(LEISURE_S):
-                self._versions.fill()
+                self._versions.fill(self._is_read.set)
         finally:
-            self._filled.set()
+            self._is_read.set()
 
     @property
     def last(self) -> int:
@@ -113,10 +114,9 @@ class FileHistory:
             return
         if self._running is not None:
             await self.after()
-        # What a cell changes before it was read is not covered. Most of a large workspace would not be read in this time.
         left_s = self._fill_until - monotonic()
-        if not self._filled.is_set() and left_s > 0 and not self.coverage.has_unmeasured:
-            await anyio.to_thread.run_sync(self._filled.wait, left_s)
+        if not self._is_read.is_set() and left_s > 0 and not self.coverage.has_unmeasured:
+            await anyio.to_thread.run_sync(self._is_read.wait, left_s)
         if self._versions.is_quiet:  # it is over before a thread would be reached
             self._versions.before(cell)
         else:

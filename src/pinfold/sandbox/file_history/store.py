@@ -19,6 +19,7 @@ from pinfold.sandbox.guards.contents import is_fresh
 from pinfold.sandbox.kernel.safe_files import Stamp, is_open_for_writing
 
 CHUNK = 1 << 20
+SMALL = 1 << 16
 _ZEROS = bytes(CHUNK)
 
 
@@ -132,11 +133,36 @@ class Store:
                 raise NoRoom
             return found.hexdigest()
         try:
-            return self._stream(fd)
+            return self._take_small(fd) or self._stream(fd)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise NoRoom from error
             raise
+
+    def _take_small(self, source: int) -> str | None:
+        """None if it is not small, or has holes. Most files are, and many of them are here already."""
+        status = os.fstat(source)
+        if status.st_size > SMALL or status.st_blocks * 512 < status.st_size:
+            return None
+        data = os.pread(source, SMALL + 1, 0)
+        if len(data) > SMALL:
+            return None
+        digest = hashlib.sha256(data).hexdigest()
+        if digest not in self._sizes:
+            partial = self._new_partial()
+            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                write_at(fd, data, 0)
+            except OSError:
+                partial.unlink()
+                raise
+            finally:
+                os.close(fd)
+            self._keep(partial, digest, len(data))
+        return digest
+
+    def _new_partial(self) -> Path:
+        return self._folder / f"partial-{secrets.token_hex(8)}"
 
     def copy(self, digest: str, fd: int) -> None:
         """Into an empty file. Raises Damaged."""
@@ -163,7 +189,7 @@ class Store:
 
     def _stream(self, source: int) -> str:
         """What is hashed is what was written, whatever happens to the file meanwhile."""
-        partial = self._folder / f"partial-{secrets.token_hex(8)}"
+        partial = self._new_partial()
         fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         found, size, held = hashlib.sha256(), 0, 0
         try:
@@ -194,8 +220,11 @@ class Store:
             if digest in self._sizes:
                 partial.unlink()
                 return
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            partial.replace(path)
+            try:
+                partial.replace(path)
+            except FileNotFoundError:
+                path.parent.mkdir(mode=0o700)
+                partial.replace(path)
             self._sizes[digest] = size
             self._used += size
 

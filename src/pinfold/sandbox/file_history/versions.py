@@ -6,7 +6,7 @@ Called from worker threads, one call at a time, but for `fill`, which runs besid
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -132,14 +132,19 @@ class Versions:
                 raise SandboxUnavailable(f"{words}; undo needs Linux 5.6 or newer") from error
             return self._coverage()
 
-    def fill(self) -> Coverage:
-        """Reads what `begin` found, while cells run. Ends early when `close` is called."""
+    def fill(self, on_own_read: Callable[[], object] = lambda: None) -> Coverage:
+        """Reads what `begin` found, while cells run. Ends early when `close` is called.
+
+        `on_own_read` is called when nothing is left but what lies in folders that a command makes again, `.venv` and such.
+        """
         self._journal.write_start()
         with self._lock:
             if not self._closed:
                 self._journal.go_on()
         while True:
             with self._lock:
+                if not self._seen.has_own_unread:
+                    on_own_read()
                 unread = None if self._closed else self._seen.files.next_unread()
                 is_over = unread is None and (self._closed or not self._seen.measure_next())
             if is_over:

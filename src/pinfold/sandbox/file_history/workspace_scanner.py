@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from pinfold.sandbox.file_history.entries import (
@@ -71,6 +71,8 @@ class WorkspaceScanner:
         """The last look was ended before it had seen everything; the next sees it."""
         self._is_partial = False
         """There is a folder that is not looked into."""
+        self._last_count = 0
+        """Files in folders of LAST that were to be read at the start."""
         self._unmeasured: list[str] = []
         """Folders with files that were only listed."""
         self._unindexed: dict[str, list[os.DirEntry[str]]] = {}
@@ -96,6 +98,11 @@ class WorkspaceScanner:
         return len(self.files.unread) + len(self._unmeasured)
 
     @property
+    def has_own_unread(self) -> bool:
+        """Outside of the folders of LAST."""
+        return len(self.files.unread) > self._last_count
+
+    @property
     def has_unmeasured(self) -> bool:
         return bool(self._unmeasured)
 
@@ -110,17 +117,23 @@ class WorkspaceScanner:
         self._listings.clear()
         self.files.started = True
         self.known.changes()
-        # From the end: small ones first.
-        stamps = self.known.stamps  # without files that have gone meanwhile
-        self.files.unread = sorted(filter(stamps.__contains__, self.files.unread), key=lambda path: -stamps[path].size)
+        self._order_unread(filter(self.known.stamps.__contains__, self.files.unread))  # some have gone meanwhile
 
     def resume(self, entries: dict[str, Entry], stamps: dict[str, Stamp]) -> None:
         """Everything is looked at; `changes` then says what is no longer as it was known."""
         self.known.recall(entries, stamps)
-        self.files.unread = [path for path in entries if self.known.is_unread(path)]
+        self._order_unread(filter(self.known.is_unread, entries))
         self.files.started = True
         self._walk()
         self.known.forget_moves()
+
+    def _order_unread(self, paths: Iterable[str]) -> None:
+        """They are read from the end: small files first, those in folders of LAST after all others."""
+        stamps, own, last = self.known.stamps, list[str](), list[str]()
+        for path in paths:
+            (own if LAST.isdisjoint(path.split("/")) else last).append(path)
+        self._last_count = len(last)
+        self.files.unread = [path for part in (last, own) for path in sorted(part, key=lambda path: -stamps[path].size)]
 
     def get_touched_names(self) -> Names:
         """Names to which something happened since the last look."""

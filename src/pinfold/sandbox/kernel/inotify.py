@@ -29,6 +29,8 @@ FOLDERS = 256
 NAMES = NAMED | CLOSED_AFTER_WRITING | ATTRIB
 FILES = CREATED_OR_DELETED | RENAMED | WRITTEN | ATTRIB | OPENED
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
 
 class Watch:
     """Of at most so many folders, and a quarter of what the machine gives each user.
@@ -38,11 +40,10 @@ class Watch:
 
     def __init__(self, most: int = FOLDERS, events: int = NAMES) -> None:
         """`events`: what is asked for, of a folder and of what is in it."""
-        self._libc = ctypes.CDLL(None, use_errno=True)
         given = Path("/proc/sys/fs/inotify/max_user_watches").read_text(encoding="ascii")
         self._most = min(most, int(given) // 4)
         self._events = events
-        self.fd = self._check_result(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self.fd = self._check_result(_LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._poll = select.poll()
         self._poll.register(self.fd, select.POLLIN)
         self._folders: dict[int, str] = {}
@@ -61,13 +62,13 @@ class Watch:
         else:  # whatever the path means by now, this is the one that was opened
             place, flags = f"/proc/self/fd/{folder}", _NOT_UNLINKED
         asked = self._events | _ONLY_FOLDERS | flags
-        number = self._check_result(self._libc.inotify_add_watch(self.fd, os.fsencode(place), asked))
+        number = self._check_result(_LIBC.inotify_add_watch(self.fd, os.fsencode(place), asked))
         if self._numbers.get(path) == number:
             return False
         if number in self._folders:
             self._forget(number)
         elif len(self._folders) >= self._most:
-            self._libc.inotify_rm_watch(self.fd, number)
+            _LIBC.inotify_rm_watch(self.fd, number)
             raise OSError(0, f"more than {self._most} folders to watch")
         self.remove(path)
         self._folders[number] = path
@@ -86,7 +87,7 @@ class Watch:
         number = self._numbers.get(path)
         if number is not None:
             self._forget(number)
-            self._libc.inotify_rm_watch(self.fd, number)
+            _LIBC.inotify_rm_watch(self.fd, number)
 
     def collect(self, *, ours: str | None = None) -> None:
         """Takes what the kernel has to tell. That `ours` was opened is not told: we did it, since the last time."""

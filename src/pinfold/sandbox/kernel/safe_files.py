@@ -57,6 +57,8 @@ class Stamp(NamedTuple):
 Thing: TypeAlias = tuple[int, int, int]
 """Inode, size and time of writing: a renamed file keeps these."""
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
 
 class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
@@ -67,7 +69,6 @@ class SafeFolder:
 
     def __init__(self, folder: Path, *, one_file_system: bool = True) -> None:
         self._resolve = _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS | (_NO_XDEV if one_file_system else 0)
-        self._libc = ctypes.CDLL(None, use_errno=True)
         self._folder = folder
         self._fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._opened_up: dict[str, int] = {}
@@ -91,7 +92,7 @@ class SafeFolder:
     def file_system(self) -> int:
         """The number of its kind, as statfs(2) has them; 0: not known."""
         kind = ctypes.create_string_buffer(256)
-        known = self._libc.fstatfs(self._fd, kind) == 0
+        known = _LIBC.fstatfs(self._fd, kind) == 0
         return int.from_bytes(kind.raw[: ctypes.sizeof(ctypes.c_long)], "little") if known else 0
 
     @contextmanager
@@ -99,7 +100,7 @@ class SafeFolder:
         """Not followed if it is a link itself, which only O_PATH opens."""
         how = _How(flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, self._resolve)
         name = os.fsencode(path or ".")
-        fd = self._libc.syscall(_OPENAT2, self._fd, name, ctypes.byref(how), ctypes.sizeof(how))
+        fd = _LIBC.syscall(_OPENAT2, self._fd, name, ctypes.byref(how), ctypes.sizeof(how))
         if fd < 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), path)

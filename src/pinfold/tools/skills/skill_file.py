@@ -31,6 +31,8 @@ _INTRODUCTION = (
 _IN_FILES = "Skills: before a task that one fits, read {place}/NAME/SKILL.md.\n"
 _FUNCTIONS = "Functions you made before: `from servers.skills import NAME`.\n"
 _AS_TOOLS = "Functions you made before, as tools:\n"
+_NATIVE = "Tools you made before{}: {}.\n"
+_ALSO_IN_CODE = ", which code imports too (`from servers.skills import NAME`)"
 _PIECES = re.compile(r"[A-Za-z]+|\d+|\s+|.", re.DOTALL)
 
 
@@ -110,30 +112,39 @@ def _quote(text: str) -> str:
 
 
 def skills_prompt(
-    skills: Sequence[tuple[str, str]], functions: Sequence[tuple[str, str]], place: str, *, can_call: bool = True
+    skills: Sequence[tuple[str, str]],
+    functions: Sequence[tuple[str, str]],
+    place: str,
+    *,
+    native: Sequence[str] = (),
+    can_call: bool = True,
 ) -> str:
-    """Each with its description; empty if there are none. `place`: where code finds the folders of skills."""
+    """Each with its description; empty if there are none. `place`: where code finds the folders of skills.
+
+    `native`: names of functions whose description comes with the request, as a tool's.
+    """
     heading = (_INTRODUCTION if can_call else _IN_FILES).format(place=place)
-    return _section(heading, skills) + _section(_FUNCTIONS if can_call else _AS_TOOLS, functions)
+    offered = _NATIVE.format(_ALSO_IN_CODE if can_call else "", ", ".join(native)) if native else ""
+    return _section(heading, skills) + offered + _section(_FUNCTIONS if can_call else _AS_TOOLS, functions)
 
 
 def _section(heading: str, described: Sequence[tuple[str, str]]) -> str:
-    lines = [_line(f"- {name}: ", description) for name, description in described[:LISTED]]
+    lines = [f"{cut_line(f'- {name}: {description}')}\n" for name, description in described[:LISTED]]
     if (more := len(described) - LISTED) > 0:
         lines.append(f'- and {more} more: read_skill("") lists all\n')
     return heading + "".join(lines) if lines else ""
 
 
-def _line(start: str, description: str) -> str:
-    """Cut to its size."""
+def cut_line(text: str) -> str:
+    """Cut to the tokens that one skill may cost."""
     room = LINE_TOKENS - 2.0  # for the sign that it was cut, and the end of the line
     kept = ""
-    for piece in _PIECES.findall(start + description):
+    for piece in _PIECES.findall(text):
         room -= _estimate_tokens(piece)
         if room < 0:
-            return f"{kept.rstrip()}…\n"
+            return f"{kept.rstrip()}…"
         kept += piece
-    return f"{kept}\n"
+    return kept
 
 
 def _estimate_tokens(piece: str) -> float:
@@ -142,4 +153,6 @@ def _estimate_tokens(piece: str) -> float:
         return 0
     if not piece.isascii():
         return 3 if piece > "\uffff" else len(piece.encode()) / 2
-    return 1 + max(0, len(piece) - 6) / 3 if piece.isalpha() else len(piece) / 2 if piece.isdigit() else 1
+    if piece.isalpha():  # a capital letter makes a long word a rare one
+        return max(1.0, len(piece) / 3) if piece[0].isupper() else 1 + max(0, len(piece) - 6) / 3
+    return len(piece) / 2 if piece.isdigit() else 1

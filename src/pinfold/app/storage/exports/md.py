@@ -61,6 +61,8 @@ _DEEPEST_TAGS = 100
 _LARGEST = 500_000
 _FRAMED = 5_000_000
 """Characters."""
+_CONNECTS = re.compile(r"<(/?)(?=link|iframe|frame|object|embed|portal|fencedframe|meta|base)", re.IGNORECASE)
+"""Of what these name a browser looks up the host, and connects to it, before a policy refuses the load."""
 _FRAME = "<style>body{font:14px system-ui,sans-serif;color:#1c1c1e;background:#fff;margin:8px}</style>"
 
 
@@ -242,6 +244,7 @@ def frame_html(html: str) -> str | None:
         return None
     rows = html.count("<tr") + html.count("<p") + html.count("<div") // 2 + html.count("<br")
     height = max(120, min(640, 40 + 26 * rows))
+    html = _CONNECTS.sub(r"<\1x-", html)
     inside = escape(f"<!doctype html><meta charset=utf-8>{_FRAME}{html}")
     return f'<iframe sandbox title="HTML" height="{height}" srcdoc="{inside}"></iframe>'
 
@@ -284,7 +287,7 @@ class _Page:
             case Step() as step:
                 yield from _step(step)
             case Note(label=label, text=text):
-                yield f"*{label}: {escape_markdown(text.strip())}*"
+                yield f"*{label}: {keep_line_breaks(escape_markdown(text.strip()))}*"
             case _:
                 assert_never(item)
 

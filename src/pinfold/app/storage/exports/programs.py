@@ -110,7 +110,7 @@ def _cells(item: Item) -> Iterator[_Json]:
             shown = f"\n\n{fence_code(cap_text(text.rstrip(), _TEXT))}" if text.strip() else ""
             yield _markdown(words + shown)
         case Note(label=label, text=text):
-            yield _markdown(f"*{label}: {escape_markdown(text)}*")
+            yield _markdown(f"*{label}: {keep_line_breaks(escape_markdown(text))}*")
         case _:
             assert_never(item)
 

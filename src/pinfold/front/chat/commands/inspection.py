@@ -16,7 +16,7 @@ from pinfold.app import load_config, sum_outbound
 from pinfold.app.session import Note, open_memory, search_notes
 from pinfold.events import FLOW, ActionFinished, ActionId, ActionProposed, CallTool, Json, SessionId
 from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
-from pinfold.front.chat.renderers.transcript import LineSanitizer
+from pinfold.front.chat.renderers.transcript import LineSanitizer, SpacedTranscript
 from pinfold.front.pages import (
     annotations_page,
     cost_page,
@@ -35,6 +35,8 @@ _LOOKED_AT = 8 << 20
 """Characters of an output that are prepared for the screen."""
 _PRINTED = 1 << 20
 """Characters of an output that are printed where there is no pager."""
+_IN_CHAT = 20_000
+"""Characters of what a sub-agent did that are shown as the chat shows everything; a pager has more, as plain text."""
 
 
 async def vars_command(chat: ChatContext, rest: str) -> None:
@@ -74,7 +76,12 @@ async def agents_command(chat: ChatContext, rest: str) -> None:
     if not chosen:
         raise BadArguments(f"no sub-agent is called {rest!r}; /agents lists them")
     shown = await anyio.to_thread.run_sync(_read_agent, chat.session, SessionId(chosen[-1]))
-    await _show_in_pager(chat, _format_output(shown))
+    if len(shown) > _IN_CHAT:
+        await _show_in_pager(chat, _format_output(shown))
+        return
+    from pinfold.front.chat.renderers.markdown import MarkdownStream
+
+    await MarkdownStream(SpacedTranscript(chat.transcript)).write_all(shown)
 
 
 def _read_agent(session: SessionId, agent: SessionId) -> str:

@@ -73,14 +73,17 @@ def show_command(number: int, as_json: bool) -> None:
 
 @memory_command.command("edit")
 @click.argument("number", type=int)
-def edit_command(number: int) -> None:
-    """Edit a note in $VISUAL or $EDITOR."""
+@click.argument("text", required=False)
+def edit_command(number: int, text: str | None) -> None:
+    """Edit a note in $VISUAL or $EDITOR, or replace its text by TEXT."""
     note = open_memory().get(number)
-    with tempfile.TemporaryDirectory(prefix="pinfold-edit-") as folder:
-        draft = Path(folder) / f"note-{number}.txt"
-        draft.write_text(f"{note.text}\n", encoding="utf-8")
-        run_editor(draft)
-        text = draft.read_text(encoding="utf-8", errors="replace").strip()
+    if text is None:
+        with tempfile.TemporaryDirectory(prefix="pinfold-edit-") as folder:
+            draft = Path(folder) / f"note-{number}.txt"
+            draft.write_text(f"{note.text}\n", encoding="utf-8")
+            run_editor(draft)
+            text = draft.read_text(encoding="utf-8", errors="replace")
+    text = text.strip()
     if text == note.text:
         tell("nothing was changed")
         return

@@ -23,7 +23,7 @@ from pinfold.app import (
     resume_options,
 )
 from pinfold.app.clients import QueuedTask, TaskQueue, interrupt_task, run_queue
-from pinfold.events import Entry, SessionId, TurnEnded, TurnId, UserSpoke, new_session_id
+from pinfold.events import Entry, SessionId, TurnEnded, TurnId, TurnInterrupted, UserSpoke, new_session_id
 from pinfold.front.cli.terminal import set_on_signal, show_rows
 from pinfold.front.cli.turn_streams import Plain, prompt_from
 from pinfold.front.flags import flags_of, session_options
@@ -32,6 +32,8 @@ from pinfold.text import first_line
 
 _INTERRUPTED = 130
 _TEXT = 60
+"""Characters of a line of the list."""
+_REASON = 200
 _START_S = 30.0
 """How long a task in the background may take to open its session."""
 _LOOK_AGAIN_S = 0.1
@@ -88,11 +90,13 @@ def cancel_command(number: int) -> None:
 @click.option("--wait", is_flag=True, help="Go on waiting for tasks when all are done.")
 def queue_run_command(jobs: int, wait: bool) -> int:
     """Do the tasks that are due, in their order. A task that fails for a passing reason is tried again later."""
-    queue = TaskQueue()
+    queue, ended = TaskQueue(), list[QueuedTask]()
     claimed = queue.claim()
+    if not wait and queue.is_over():
+        say("no task waits; add one with: pinfold queue add")
     while True:
         try:
-            code = anyio.run(_run, queue, jobs, wait)
+            code = anyio.run(_run, queue, jobs, wait, ended)
         finally:
             claimed.release()
         if code == _INTERRUPTED or queue.is_over():
@@ -104,21 +108,25 @@ def queue_run_command(jobs: int, wait: bool) -> int:
             return code
 
 
-async def _run(queue: TaskQueue, jobs: int, wait: bool) -> int:
+async def _run(queue: TaskQueue, jobs: int, wait: bool, ended: list[QueuedTask]) -> int:
+    """`ended`: takes up the tasks of this process."""
     stopping = anyio.Event()
 
     def start(task: QueuedTask) -> None:
         say(f"task {task.number} runs as {task.session}")
 
     def end(task: QueuedTask) -> None:
-        say(f"task {task.number} is {task.state}: {first_line(task.text, _TEXT)}")
+        ended.append(task)
+        again = f"will go on at {time.strftime('%H:%M:%S', time.localtime(max(task.due, time.time())))}"
+        became = {"done": "is done", "failed": "failed", "cancelled": "was cancelled"}.get(task.state, again)
+        say(f"task {task.number} {became}: {first_line(task.text, _REASON)}")
 
     async with background() as watching:
         watching.start_soon(set_on_signal, stopping, "stopping; tasks that run go on with the next `pinfold queue run`")
         await run_queue(queue, jobs, on_start=start, on_end=end, stopping=stopping, wait=wait)
     if stopping.is_set():
         return _INTERRUPTED
-    return 1 if any(task.state == "failed" for task in queue.tasks()) else 0
+    return 1 if any(task.state == "failed" for task in ended) else 0
 
 
 def run_in_background(prompt: str, given: dict[str, Any]) -> int:
@@ -180,6 +188,8 @@ async def _follow(session: SessionId, folder: Path, shown: Plain, turn: TurnId |
             if begun:
                 shown.show(item)
             if isinstance(item, Entry) and is_end(item, turn):
+                if isinstance(item.event, TurnInterrupted):
+                    say("the turn was interrupted before its end; the session keeps what was done")
                 return 0 if isinstance(item.event, TurnEnded) else 1
     return 1
 
