@@ -114,7 +114,7 @@ def install(displays: Displays) -> None:
     """From here on `display` goes there, from wherever it is called."""
     global _current
     _current = displays
-    vars(builtins)["display"] = display
+    builtins.__dict__["display"] = display
 
 
 class DisplayHandle:

@@ -129,8 +129,8 @@ def make_shell(main: ModuleType, namespace: dict[str, object]) -> Any:
     for name in SCRIPTS:
         register(_script(name), "cell", name)
     displays.patch_ipython()
-    vars(builtins)["display"] = displays.display
-    vars(builtins)["get_ipython"] = made.get_ipython
+    builtins.__dict__["display"] = displays.display
+    builtins.__dict__["get_ipython"] = made.get_ipython
     return made
 
 

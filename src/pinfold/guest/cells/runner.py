@@ -86,7 +86,7 @@ class Engine:
         self.finish: Callable[[], None] | None = None
         """Called at the end of a cell that ends well: what it began is finished."""
         displays.install(self.displays)
-        vars(builtins)["answer"] = answer
+        builtins.__dict__["answer"] = answer
         import_hooks.install_hooks()
         warmed = _modules.get(f"{__package__}.ipython")
         if warmed is not None and warmed.is_made():
@@ -231,7 +231,7 @@ class Engine:
         text = None
         if value is not None:
             # As the interactive interpreter does: a `_` of the program's own goes first.
-            vars(builtins)["_"] = value
+            builtins.__dict__["_"] = value
             if not source.rstrip().endswith(";"):  # the way to say that a value is not wanted
                 text = plain_form(value)
                 if type(value) not in PLAIN:
