@@ -24,6 +24,7 @@ from pinfold.events import (
     Reply,
     Request,
     Say,
+    Thought,
     TurnEnded,
     TurnFailed,
     TurnInterrupted,
@@ -42,7 +43,7 @@ class RecordingModel:
         self.exchanges: list[tuple[Request, Reply]] = []
         self._model = model
 
-    async def stream(self, request: Request) -> AsyncIterator[str | Reply]:
+    async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
         async for piece in self._model.stream(request):
             if isinstance(piece, Reply):
                 self.exchanges.append((request, piece))
