@@ -11,7 +11,7 @@ from json import dumps, loads
 from typing import TYPE_CHECKING, NamedTuple, Never
 from warnings import catch_warnings, simplefilter
 
-from ..snapshots.copies import discard_sigchld, reap
+from ..kernel.processes import discard_sigchld, reap
 from .serialization import save
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from json import dumps
 from time import monotonic
 
-from ..snapshots.copies import SignalHandlers
+from ..kernel.processes import SignalHandlers
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
