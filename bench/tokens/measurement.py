@@ -13,7 +13,7 @@ from bench.tokens.script import Hints, Search, plan_moves
 from bench.tokens.task import SetName, Task, TaskSet
 from bench.tokens.weight import Weight
 
-from pinfold.tools import Registry, Tool
+from pinfold.tools import SHOWN, Registry, Tool
 from pinfold.tools.search import LIMIT, search
 
 RowSet: TypeAlias = SetName | Literal["bfcl"]
@@ -42,6 +42,7 @@ class Row:
 def hints_and_search(tools: Sequence[Tool[..., Any]]) -> tuple[Hints, Search]:
     """As the product gives them: lines on tools with a message, and those that a search finds."""
     registry = Registry()
+    registry.show(SHOWN)
     by: dict[str, list[Tool[..., Any]]] = {}
     for tool in tools:
         by.setdefault(tool.server, []).append(tool)
