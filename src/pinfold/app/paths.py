@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import itertools
 import os
 import stat
@@ -71,6 +72,13 @@ def up_dir() -> Path:
 def warm_dir() -> Path:
     """Where the warm helper has its lock and its sockets."""
     return state_dir() / "warm"
+
+
+def contents_dir(workspace: Path) -> Path | None:
+    """Where all sessions of a workspace keep what its files hold; None for a scratch folder, which has one session."""
+    if workspace.is_relative_to(cache_dir() / "scratch"):
+        return None
+    return data_dir() / "contents" / hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
 
 
 def private_dir(path: Path) -> Path:

@@ -139,6 +139,8 @@ class Spec(Struct, frozen=True, kw_only=True):
     state: Path | None = None
     """A folder of the host's for this session alone, in which is kept what it takes to go on in another process. Opened
     with it again, a session has its variables and its undo; without, they end with it."""
+    contents: Path | None = None
+    """A folder of the host's in which all sessions of this workspace keep what its files hold, so that each is read once."""
 
     @property
     def places(self) -> tuple[Path, ...]:

@@ -77,10 +77,9 @@ async def open_saved_state_session(launcher: Launcher, capabilities: Capabilitie
     """A session of guests that cannot be copied. With a place to keep it in it goes on, and can go back."""
     if spec.state is None or not capabilities.durable:
         return await GuestSession.open(launcher, capabilities, spec, None)
-    files = spec.state / "files"
 
     async def begin_files() -> FileHistory | str:
-        return await anyio.to_thread.run_sync(FileHistory.create_if_possible, spec.workspace, files)
+        return await anyio.to_thread.run_sync(FileHistory.create_if_possible, spec)
 
     return await GuestSession.open(
         PreparedGuests(launcher), capabilities, spec, SavedForks, begin_files if spec.writable else None

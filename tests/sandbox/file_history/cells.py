@@ -68,10 +68,14 @@ def history(
     file_cap: int = 1 << 20,
     total_cap: int = 1 << 30,
     look_s: float = 600,
+    is_shared: bool = False,
     **bounds: Any,
 ) -> Generator[Cells]:
-    """`look_s`: else a look on a busy machine ends before it has seen everything."""
+    """`look_s`: else a look on a busy machine ends before it has seen everything. `is_shared`: with other histories of it."""
     store = workspace.parent / f"store-{time.monotonic_ns()}"
+    if is_shared:
+        let_settle(workspace)
+        bounds.update(shared=workspace.parent / "shared", settled_s=0)
     versions = Versions(
         workspace, store, file_cap=file_cap, total_cap=total_cap, watches=watches, look_s=look_s, **bounds
     )

@@ -148,7 +148,7 @@ def test_every_version_that_gives_way_is_kept_and_named(project: Path, watches: 
 
     with history(project, watches=watches) as cells:
         cells.run(both)
-        replaced = {path: cells.versions.content(kept).read_text() for path, kept in cells.undo().replaced}
+        replaced = {path: cells.versions.content(kept).decode() for path, kept in cells.undo().replaced}
     assert replaced == {"notes.txt": "by the user, while the cell ran", "own": "of the user's, made while the cell ran"}
 
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.sandbox.file_history.cells import tree
+from tests.sandbox.file_history.cells import let_settle, tree
 
 from pinfold.sandbox.file_history.versions import Versions
 
@@ -29,7 +29,7 @@ from pinfold.sandbox.file_history.versions import Versions
 
 workspace, store, told, seed = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
 chance = random.Random(seed)
-versions = Versions(workspace, store)
+versions = Versions(workspace, store, shared=store.with_name('shared'), settled_s=0)
 versions.begin()
 versions.fill()
 with told.open("a") as file:
@@ -64,6 +64,7 @@ def test_after_any_kill_every_state_that_was_told_comes_back(workspace: Path, tm
     for number in range(FILES):
         (workspace / f"{number % 7}").mkdir(exist_ok=True)
         (workspace / f"{number % 7}" / f"{number}").write_bytes(chance.randbytes(1000))
+    let_settle(workspace)
     told.write_text(said(0, workspace))
     for kill in range(KILLS):
         path = os.pathsep.join(filter(None, sys.path))
@@ -78,7 +79,7 @@ def test_after_any_kill_every_state_that_was_told_comes_back(workspace: Path, tm
         owner.kill()
         assert owner.wait() == -9
         states = {int(cell): it for cell, it in map(str.split, told.read_text().splitlines())}
-        versions = Versions(workspace, store)
+        versions = Versions(workspace, store, shared=tmp_path / "shared", settled_s=0)
         versions.begin()
         versions.fill()
         assert states.keys() <= set(versions.states)

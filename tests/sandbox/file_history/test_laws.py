@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
-from tests.sandbox.file_history.cells import Tree, tree
+from tests.sandbox.file_history.cells import Tree, let_settle, tree
 
 from pinfold.sandbox.file_history.versions import Versions
 
@@ -73,6 +73,7 @@ class Machine(RuleBasedStateMachine):
     """A workspace of its own, its history, and copies of it as the reference."""
 
     watches = 8192
+    is_shared = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,11 +82,19 @@ class Machine(RuleBasedStateMachine):
         self.workspace.mkdir()
         for number, name in enumerate(("a", "d/x", ".git/HEAD")):
             make_way(self.workspace, name).write_text(f"start {number}")
-        self.versions = Versions(self.workspace, self.folder / "store", watches=self.watches)
-        self.versions.begin()
-        self.versions.fill()
+        if self.is_shared:
+            let_settle(self.workspace)
+        self.open()
         self.after: dict[int, Tree] = {0: tree(self.workspace)}
         self.cell = 0
+
+    def open(self) -> None:
+        shared = self.folder / "shared" if self.is_shared else None
+        self.versions = Versions(
+            self.workspace, self.folder / "store", watches=self.watches, shared=shared, settled_s=0
+        )
+        self.versions.begin()
+        self.versions.fill()
 
     def run(self, doing: list[tuple[str, str, str, int]]) -> None:
         self.cell += 1
@@ -103,9 +112,7 @@ class Machine(RuleBasedStateMachine):
     def is_taken_over(self) -> None:
         """By another process."""
         self.versions.close()
-        self.versions = Versions(self.workspace, self.folder / "store", watches=self.watches)
-        self.versions.begin()
-        self.versions.fill()
+        self.open()
         assert self.versions.states == tuple(sorted(self.after))
 
     def teardown(self) -> None:
@@ -130,6 +137,7 @@ class OnlyCells(Machine):
 
 class OnlyCellsWalked(OnlyCells):
     watches = 0
+    is_shared = False
 
 
 class WithUser(Machine):
@@ -188,6 +196,7 @@ class WithUser(Machine):
 
 class WithUserWalked(WithUser):
     watches = 0
+    is_shared = False
 
 
 class WithUserNested(Machine):

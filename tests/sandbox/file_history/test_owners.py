@@ -20,7 +20,7 @@ def resumed(workspace: Path, cells: Cells, **bounds: Any) -> Generator[Versions]
     """By another owner, while the first is still there and says nothing more: as after `kill -9`."""
     del cells
     (store,) = workspace.parent.glob("store-*")
-    versions = Versions(workspace, store, **bounds)
+    versions = Versions(workspace, store, shared=workspace.parent / "shared", settled_s=0, **bounds)
     try:
         versions.begin()
         versions.fill()
@@ -31,7 +31,7 @@ def resumed(workspace: Path, cells: Cells, **bounds: Any) -> Generator[Versions]
 
 def test_another_owner_goes_on_where_the_last_one_ended(project: Path) -> None:
     trees = [tree(project)]
-    with history(project) as cells:
+    with history(project, is_shared=True) as cells:
         for act in ("renames a folder", "writes a file", "removes everything"):
             cells.run(ACTS[act], project)
             trees.append(tree(project))
@@ -47,7 +47,7 @@ def test_another_owner_goes_on_where_the_last_one_ended(project: Path) -> None:
 
 
 def test_what_changed_while_nobody_owned_it_is_the_users(project: Path) -> None:
-    with history(project) as cells:
+    with history(project, is_shared=True) as cells:
         cells.run(lambda: [(project / name).write_text("cell") for name in ("notes.txt", "run.sh")])
         (project / "run.sh").write_text("user")
         (project / "src" / "main.py").unlink()
@@ -60,7 +60,7 @@ def test_what_changed_while_nobody_owned_it_is_the_users(project: Path) -> None:
 
 def test_what_a_cell_did_whose_owner_was_lost_can_be_undone(project: Path) -> None:
     before = tree(project)
-    with history(project) as cells:
+    with history(project, is_shared=True) as cells:
         cells.versions.before(7)
         ACTS["removes everything"](project)
         with resumed(project, cells) as versions:
@@ -72,7 +72,7 @@ def test_what_a_cell_did_whose_owner_was_lost_can_be_undone(project: Path) -> No
 def test_a_restore_that_was_cut_short_is_finished(project: Path) -> None:
     (project / "src" / "large").write_bytes(b"x" * 3000)
     before = tree(project)
-    with history(project, file_cap=2500) as cells:
+    with history(project, is_shared=True, file_cap=2500) as cells:
         cells.run((project / "src").rename, project / "lib")
         cells.versions.restore(0)
         (journal,) = project.parent.glob("store-*/journal")
@@ -92,7 +92,7 @@ def test_a_restore_that_was_cut_short_is_finished(project: Path) -> None:
 
 
 def test_a_start_that_was_not_written_whole_is_a_new_start(project: Path) -> None:
-    with history(project) as cells:
+    with history(project, is_shared=True) as cells:
         cells.run((project / "notes.txt").write_text, "two")
         (journal,) = project.parent.glob("store-*/journal")
         for damaged in (journal.read_text().splitlines(keepends=True)[0], "[]\n", "{\n", "\0"):
@@ -115,7 +115,7 @@ def test_states_that_were_dropped_stay_dropped(workspace: Path) -> None:
 
 def test_files_that_were_not_read_yet_are_read_by_the_next_owner(project: Path) -> None:
     let_settle(project)
-    with history(project):
+    with history(project, is_shared=True):
         (store,) = project.parent.glob("store-*")
         journal = store / "journal"
         lines = journal.read_text().splitlines(keepends=True)

@@ -17,7 +17,7 @@ from pinfold.app.config.databases import ConfiguredDatabases
 from pinfold.app.config.schema import RunConfig
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.session_models import SessionModels, select_models
-from pinfold.app.paths import config_dir, input_of, up_dir, warm_dir
+from pinfold.app.paths import config_dir, contents_dir, input_of, up_dir, warm_dir
 from pinfold.app.session.action_policy import ActionPolicy
 from pinfold.app.session.action_runner import SandboxActionRunner
 from pinfold.app.session.agent_tools import agent_tools, describe_definitions, load_definitions
@@ -128,6 +128,7 @@ def build_spec(options: Options, ground: ResolvedSandbox, log: Log) -> Spec:
         skills=ground.site / ".skills" if ground.site else None,
         view=options.view,
         state=log.folder / "state" if log.folder else None,
+        contents=contents_dir(options.workspace) if log.folder else None,
     )
 
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from pinfold.app.errors import ConfigError, NoSuchSession, SessionBusy
-from pinfold.app.paths import cache_dir, data_dir, forget_scratch, private_dir, up_dir, warm_dir
+from pinfold.app.paths import cache_dir, contents_dir, data_dir, forget_scratch, private_dir, up_dir, warm_dir
 from pinfold.app.session.options import IMPORTED
 from pinfold.engine import fold
 from pinfold.events import ActionId, ActionStarted, Entry, SessionId, new_session_id
@@ -242,6 +242,21 @@ class SessionStore:
         from pinfold.app.session.notes import forget_conversations
 
         forget_conversations([session])
+        self._remove_unused_contents()
+
+    def _remove_unused_contents(self) -> None:
+        """Of workspaces in which there is no session any more."""
+        from pinfold.sandbox.file_history.shared_contents import remove_shared_contents
+
+        everything = self.summaries()
+        if all(is_readable for *_, is_readable in everything):
+            used = {contents_dir(Path(summary.workspace)) for _, summary, _ in everything}
+            for folder in self._find_contents():
+                if folder not in used:
+                    remove_shared_contents(folder)
+
+    def _find_contents(self) -> list[Path]:
+        return [*(self.root.parent / "contents").glob("*")]
 
     def collect(self, *, keep_days: float, quota_bytes: float) -> list[StoredSession]:
         """Remove what is too old, then the oldest until the rest fits. Returns what went.
@@ -252,13 +267,15 @@ class SessionStore:
             remove_folder(leftover)
         oldest_kept = (datetime.now(UTC) - timedelta(days=min(keep_days, _DAYS))).strftime(_TIME)
         everything = self.sessions()
-        total = sum(item.size for item in everything)
+        shared = sum(map(_size, self._find_contents()))
+        total = shared + sum(item.size for item in everything)
         gone: list[StoredSession] = []
         for item in reversed(everything):
             if item.owner is None and item.readable and (item.summary.last < oldest_kept or total > quota_bytes):
                 with contextlib.suppress(SessionBusy):
                     self.remove(item.id)
-                    total -= item.size
+                    was, shared = shared, sum(map(_size, self._find_contents()))
+                    total -= item.size + was - shared
                     gone.append(item)
         return gone
 

@@ -7,9 +7,10 @@ import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, time_ns
 
 from pinfold.sandbox.file_history.entries import File, FileIndex, Link, Uncovered, Why, owner_of, whole
+from pinfold.sandbox.file_history.shared_contents import SHARE, SharedContents
 from pinfold.sandbox.file_history.store import (
     NoRoom,
     ReadResult,
@@ -24,8 +25,9 @@ from pinfold.sandbox.guards.named_files import is_masked
 from pinfold.sandbox.kernel.inotify import FILES, Watch
 from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, is_open_for_writing, reopen
 
-_START_SHARE = 0.75
-"""Of the store, for the contents at the start; the rest is for what cells make of them."""
+SETTLED_S = 60.0
+"""After a change: until its pages are on the disk, a program that has mapped a file can change it again without a trace. Only
+after that its stamp tells another session what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Unread:
     path: str
     fd: int
     stamp: Stamp
+    is_settled: bool
 
 
 class Effort:
@@ -72,6 +75,8 @@ class FileScanner:
         largest: int,
         watches: int,
         make_room: Callable[[int], bool],
+        shared: SharedContents | None,
+        settled_s: float,
     ) -> None:
         self.known = known
         self.largest = largest
@@ -86,6 +91,8 @@ class FileScanner:
         self._store = store
         self._effort = effort
         self._make_room = make_room
+        self._shared = shared
+        self._settled_ns = int(settled_s * 1e9)
 
     def next_unread(self) -> Unread | None:
         """Opened; to be given to `read_unread` by any thread, then to `finish`."""
@@ -95,26 +102,44 @@ class FileScanner:
                 continue
             with suppress(OSError), self._top.open_below(path) as fd:
                 if Stamp.of(os.fstat(fd)) == self.known.stamps[path]:
-                    return Unread(path, reopen(fd), self.known.stamps[path])
+                    stamp = self.known.stamps[path]
+                    is_settled = stamp.ctime_ns < time_ns() - self._settled_ns
+                    return Unread(path, reopen(fd), stamp, is_settled)
             self.read(path)
         return None
 
     def read_unread(self, unread: Unread) -> ReadResult:
         """Looks at nothing but the open file, so that cells need not wait for it."""
-        return read_file(unread.fd, lambda fd: self._store.take(fd, share=_START_SHARE))
+        return read_file(unread.fd, self._take_shared if unread.is_settled else self._take_first)
+
+    def _take_shared(self, fd: int) -> str:
+        if self._shared and not is_open_for_writing(fd):
+            try:
+                return self._shared.take(fd)
+            except OSError:
+                self._shared = None
+        return self._take_first(fd)
+
+    def _take_first(self, fd: int) -> str:
+        return self._store.take(fd, share=SHARE)
 
     def finish(self, unread: Unread, found: ReadResult) -> bool:
-        """Whether it is read now, as it was at the start."""
+        """Whether our own store has it now, as it was at the start."""
         os.close(unread.fd)
         if self.watch:
             self.watch.collect(ours=unread.path)
         path, entry = unread.path, found.entry
         if not self.known.is_unread(path) or self.known.stamps[path] != unread.stamp:
             return False  # it was changed meanwhile, and looked at
-        is_kept = not isinstance(entry, File) or self._store.has(entry.digest or "")
+        digest = entry.digest if isinstance(entry, File) else None
+        is_shared = digest is not None and self._shared is not None and unread.is_settled and not found.is_held
+        is_kept = digest is None or is_shared or self._store.has(digest)
         if found.stamp == unread.stamp and is_kept:
             self.known.note(path, entry, unread.stamp)
             self.hold(path, found.is_held)
+            if self._shared and is_shared and digest:
+                self._shared.note(unread.stamp, digest)
+                return False
         else:  # it was changed, or room was made just when it was taken in
             self.read(path)
         return not self.known.has_changed(path) and not self.known.is_unread(path)
@@ -170,7 +195,7 @@ class FileScanner:
                 self.hold(path, found.is_held)
 
     def _take(self, fd: int) -> str:
-        share = 1.0 if self.started else _START_SHARE
+        share = 1.0 if self.started else SHARE
         try:
             return self._store.take(fd, share=share)
         except NoRoom:

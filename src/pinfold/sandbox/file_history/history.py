@@ -17,6 +17,7 @@ import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -211,6 +212,13 @@ class JournalState(Struct):
     going: int | None = None
     """The state it was going to when it ended."""
     aside: set[str] = field(default_factory=set[str])
+
+    def recall_contents(self, digests: Mapping[Stamp, str]) -> None:
+        """Those of files that were read, as far as they are shared."""
+        for path, stamp in self.stamps.items():
+            entry = self.entries.get(path)
+            if isinstance(entry, File) and entry.digest is None and stamp in digests:
+                self.entries[path] = replace(entry, digest=digests[stamp])
 
     def change(self, delta: Delta) -> Delta:
         for path, (_, new) in delta.items():

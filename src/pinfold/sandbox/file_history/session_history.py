@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, cast
 import anyio
 import anyio.to_thread
 
-from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError
+from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError, Spec
 from pinfold.sandbox.file_history.entries import Changes, Coverage, Restored, Why
 from pinfold.sandbox.file_history.versions import TOTAL_CAP, Versions
 from pinfold.sandbox.guards.gitdir import read_tracked_paths
@@ -52,10 +52,17 @@ _How: TypeAlias = Literal["added", "changed", "removed"]
 class FileHistory:
     """Of one session. Cells are numbered as the session numbers them."""
 
-    def __init__(self, workspace: Path, folder: Path | None = None, listings: Listings | None = None) -> None:
+    def __init__(
+        self,
+        workspace: Path,
+        folder: Path | None = None,
+        listings: Listings | None = None,
+        *,
+        shared: Path | None = None,
+    ) -> None:
         """In any thread; what can be restored is what is there now, and what `folder` holds. Without, it ends with us.
 
-        `listings`: what the walk for guarded paths has just found.
+        `listings`: what the walk for guarded paths has just found. `shared`: as in `Spec.contents`.
         """
         self._workspace = workspace
         self._scratch = None if folder else TemporaryFolder("versions")
@@ -71,7 +78,7 @@ class FileHistory:
                 on_failure.callback(self._scratch.remove)
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             cap = min(TOTAL_CAP, int(shutil.disk_usage(place).free * SHARE))
-            self._versions = Versions(workspace, place, total_cap=cap, is_lasting=folder is not None)
+            self._versions = Versions(workspace, place, total_cap=cap, is_lasting=folder is not None, shared=shared)
             self.coverage: Coverage = self._versions.begin(listings)
             on_failure.pop_all()
         self._is_read = Event()
@@ -95,12 +102,10 @@ class FileHistory:
         return self._versions.last
 
     @classmethod
-    def create_if_possible(
-        cls, workspace: Path, folder: Path | None = None, listings: Listings | None = None
-    ) -> FileHistory | str:
-        """Or why not."""
+    def create_if_possible(cls, spec: Spec, listings: Listings | None = None) -> FileHistory | str:
+        """In any thread. Or why not."""
         try:
-            return cls(workspace, folder, listings)
+            return cls(spec.workspace, spec.state and spec.state / "files", listings, shared=spec.contents)
         except (OSError, RuntimeError, ValueError, SandboxError) as error:
             return f"Undo brings back variables only, no files: {error}."
 
@@ -188,8 +193,8 @@ class FileHistory:
 
     def _text(self, digest: str | None) -> bytes | None:
         try:
-            data = self._versions.content(digest).read_bytes() if digest else None
-        except (OSError, SandboxError):
+            data = self._versions.content(digest) if digest else None
+        except SandboxError:
             return None
         return None if data is None or b"\0" in data else data
 

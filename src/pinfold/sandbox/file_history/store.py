@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from typing import Protocol
 
 from pinfold.sandbox.file_history.entries import File, Uncovered, Why, mode_of, owner_of
 from pinfold.sandbox.guards.contents import is_fresh
@@ -20,6 +21,7 @@ from pinfold.sandbox.kernel.safe_files import Stamp, is_open_for_writing
 
 CHUNK = 1 << 20
 SMALL = 1 << 16
+"""Bytes that are read and written in one step."""
 _ZEROS = bytes(CHUNK)
 
 
@@ -94,11 +96,20 @@ class Damaged(OSError):
     """A content is missing, or is not what its name says."""
 
 
+class ContentSource(Protocol):
+    """Where there are contents that a store does not have. As the methods of `Store`."""
+
+    def has(self, digest: str) -> bool: ...
+    def read(self, digest: str) -> bytes: ...
+    def copy(self, digest: str, fd: int) -> None: ...
+
+
 class Store:
     """Used by two threads at once: one takes contents in at the start, another around cells."""
 
-    def __init__(self, folder: Path, *, total: int, largest: int) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, total: int, largest: int, source: ContentSource | None = None) -> None:
+        self.folder = folder
+        self._source = source
         self._total = total
         self._largest = largest
         self._sizes: dict[str, int] = {}
@@ -109,17 +120,27 @@ class Store:
             status = blob.stat()
             self._sizes[blob.name] = min(status.st_size, status.st_blocks * 512)
         self._used = sum(self._sizes.values())
-        for partial in folder.glob("partial-*"):
+
+    def remove_partials(self) -> None:
+        """Of an owner that was killed."""
+        for partial in self.folder.glob("partial-*"):
             partial.unlink()
 
+    @property
+    def used(self) -> int:
+        """Bytes."""
+        return self._used
+
     def has(self, digest: str) -> bool:
-        return digest in self._sizes
+        if digest in self._sizes:
+            return True
+        return self._source.has(digest) if self._source else self.path(digest).exists()
 
     def has_room(self, size: int, *, share: float = 1.0) -> bool:
         return self._used + size <= self._total * share
 
     def path(self, digest: str) -> Path:
-        return self._folder / digest[:2] / digest
+        return self.folder / digest[:2] / digest
 
     def take(self, fd: int, *, share: float = 1.0) -> str:
         """The content of an open file, by its hash. Uses no more than this share of the store. Raises NoRoom and TooLarge."""
@@ -141,11 +162,8 @@ class Store:
 
     def _take_small(self, source: int) -> str | None:
         """None if it is not small, or has holes. Most files are, and many of them are here already."""
-        status = os.fstat(source)
-        if status.st_size > SMALL or status.st_blocks * 512 < status.st_size:
-            return None
-        data = os.pread(source, SMALL + 1, 0)
-        if len(data) > SMALL:
+        data = read_small(source)
+        if data is None:
             return None
         digest = hashlib.sha256(data).hexdigest()
         if digest not in self._sizes:
@@ -162,10 +180,13 @@ class Store:
         return digest
 
     def _new_partial(self) -> Path:
-        return self._folder / f"partial-{secrets.token_hex(8)}"
+        return self.folder / f"partial-{secrets.token_hex(8)}"
 
     def copy(self, digest: str, fd: int) -> None:
         """Into an empty file. Raises Damaged."""
+        if self._source and digest not in self._sizes:
+            self._source.copy(digest, fd)
+            return
         found = hashlib.sha256()
         try:
             with self.path(digest).open("rb", buffering=0) as blob:
@@ -179,6 +200,16 @@ class Store:
             raise Damaged(error.errno, "its content is no longer kept") from error
         if found.hexdigest() != digest:
             raise Damaged(0, "its content was damaged in the store")
+
+    def read(self, digest: str) -> bytes:
+        """Raises OSError."""
+        if self._source and digest not in self._sizes:
+            return self._source.read(digest)
+        return self.path(digest).read_bytes()
+
+    def holds(self, digest: str) -> bool:
+        """Itself, whatever the source has."""
+        return digest in self._sizes
 
     def drop(self, needed: AbstractSet[str]) -> None:
         with self._lock:
@@ -227,6 +258,15 @@ class Store:
                 partial.replace(path)
             self._sizes[digest] = size
             self._used += size
+
+
+def read_small(fd: int) -> bytes | None:
+    """The content of an open file; None if it is not small, or has holes."""
+    status = os.fstat(fd)
+    if status.st_size > SMALL or status.st_blocks * 512 < status.st_size:
+        return None
+    data = os.pread(fd, SMALL + 1, 0)
+    return data if len(data) <= SMALL else None
 
 
 def _try_clone(source: int, target: int) -> bool:

@@ -21,13 +21,15 @@ from pinfold.sandbox.file_history.entries import (
     Restored,
     changes_of,
     coverage_of,
+    digests,
     is_below,
     is_git,
     whole,
 )
 from pinfold.sandbox.file_history.file_restorer import FileRestorer
-from pinfold.sandbox.file_history.file_scanner import Effort
+from pinfold.sandbox.file_history.file_scanner import SETTLED_S, Effort
 from pinfold.sandbox.file_history.history import History, Journal, JournalState, Target, Users
+from pinfold.sandbox.file_history.shared_contents import SharedContents
 from pinfold.sandbox.file_history.store import Store
 from pinfold.sandbox.file_history.workspace_scanner import MEASURED_AT_START, WorkspaceScanner
 from pinfold.sandbox.guards.guarded_paths import Listings
@@ -44,10 +46,10 @@ CHANGE_CAP = 2_000_000
 """Changed paths of all states together, each some 300 bytes in memory; the oldest states make way."""
 LOOK_S, LOOK_BYTES = 10.0, 2 << 30
 """For reading what one cell changed; what is beyond is not covered."""
-WATCHES = 8192
+WATCHES = 1 << 16
 """Folders that are watched; in a workspace with more, every cell costs a walk."""
 PAUSE_S = 0.0005
-"""Between two folders of files that were only listed: other threads that wait for the lock go first."""
+"""Between two files of installed packages, or folders of files that were only listed: other threads go first."""
 
 
 class StateUnknown(SandboxError):
@@ -74,13 +76,19 @@ class Versions:
         look_bytes: int = LOOK_BYTES,
         is_lasting: bool = True,
         measured_at_start: int = MEASURED_AT_START,
+        shared: Path | None = None,
+        settled_s: float = SETTLED_S,
     ) -> None:
-        """`is_lasting`: another process may go on with what is in the store. If none will, `begin` only lists what is beyond
+        """`shared`: a folder for what all histories of this workspace have in common.
+
+        `is_lasting`: another process may go on with what is in the store. If none will, `begin` only lists what is beyond
         `measured_at_start` files, and `fill` looks at it.
         """
         if store.resolve().is_relative_to(workspace.resolve()):
             raise ValueError(f"{store} lies in the workspace, where a session could change it")
-        self._store = Store(store, total=total_cap, largest=file_cap)
+        self._shared = SharedContents(shared, total=total_cap, largest=file_cap) if shared else None
+        self._store = Store(store, total=total_cap, largest=file_cap, source=self._shared)
+        self._store.remove_partials()
         self._change_cap = change_cap
         self._history = History()
         self._journal = Journal(store / "journal" if is_lasting else None)
@@ -106,6 +114,8 @@ class Versions:
             watches=watches,
             effort=self._effort,
             make_room=self._make_room,
+            shared=self._shared,
+            settled_s=settled_s,
             measured_at_start=None if is_lasting else measured_at_start,
         )
         self._now = self._seen.known
@@ -141,16 +151,19 @@ class Versions:
         with self._lock:
             if not self._closed:
                 self._journal.go_on()
+        self._recall_shared()
         while True:
             with self._lock:
-                if not self._seen.has_own_unread:
+                is_own_read = not self._seen.has_own_unread
+                if is_own_read:
                     on_own_read()
                 unread = None if self._closed else self._seen.files.next_unread()
                 is_over = unread is None and (self._closed or not self._seen.measure_next())
             if is_over:
                 break
-            if unread is None:
+            if unread is None or is_own_read:
                 sleep(PAUSE_S)
+            if unread is None:
                 continue
             found = self._seen.files.read_unread(unread)
             with self._lock:
@@ -159,7 +172,20 @@ class Versions:
                 elif self._seen.files.finish(unread, found):
                     self._journal.record_read(unread.path, self._now.entries[unread.path])
         with self._lock:
+            current = set(self._now.stamps.values())
+        if self._shared and not self._closed:
+            with suppress(OSError):
+                self._shared.clean(current)
+            self._shared.rest()
+        with self._lock:
             return self._coverage()
+
+    def _recall_shared(self) -> None:
+        if self._shared:
+            with suppress(OSError):
+                digests = self._shared.load()
+                with self._lock:
+                    self._seen.recall_contents(digests)
 
     @property
     def at(self) -> int:
@@ -184,6 +210,9 @@ class Versions:
                 raise ValueError(f"cell {cell} does not come after cell {self._history.last}")
             self._look()
             self._note_users()
+            if self._shared:
+                with suppress(OSError):
+                    self._shared.flush()
             self._running = cell
             self._journal.record_run(cell)
 
@@ -224,11 +253,12 @@ class Versions:
                 raise StateUnknown(f"the files after cell {to} are not known, or no longer kept")
             return self._go(to)
 
-    def content(self, digest: str) -> Path:
-        """The file that holds a version that was replaced. Raises StateUnknown."""
-        if not self._store.has(digest):
-            raise StateUnknown(f"{digest} is not known, or no longer kept")
-        return self._store.path(digest)
+    def content(self, digest: str) -> bytes:
+        """A version that was replaced. Raises StateUnknown."""
+        try:
+            return self._store.read(digest)
+        except OSError as error:
+            raise StateUnknown(f"{digest} is not known, or no longer kept") from error
 
     def close(self) -> None:
         """Leaves the store as it is. Idempotent."""
@@ -238,9 +268,14 @@ class Versions:
                 self._seen.close()
                 self._top.close()
                 self._journal.close()
+                if self._shared:
+                    self._shared.close()
 
     def _resume(self, told: JournalState) -> None:
         self._history, self._aside = told.history, told.aside
+        if self._shared:
+            with suppress(OSError):
+                told.recall_contents(self._shared.load())
         self._seen.resume(told.entries, told.stamps)
         if told.running is not None:
             self._grow(told.running)
@@ -251,7 +286,7 @@ class Versions:
 
     def _finish_going(self, to: int) -> None:
         """Finish the restore that was cut off. What the user changed since is not known."""
-        found = self._now.changes()
+        found = self._take_changes()
         self._journal.record_found(found)
         ours = {path for path, (old, _) in found.items() if old is None and is_partial(path)}
         self._aside |= ours
@@ -260,15 +295,15 @@ class Versions:
             with suppress(OSError):
                 self._top.remove(path, was=self._now.stamps[path])
         self._look()
-        self._journal.record_found(self._now.changes())
+        self._journal.record_found(self._take_changes())
 
     def _note_users(self) -> None:
-        delta = self._now.changes()
+        delta = self._take_changes()
         self._history.record_user_change(delta)
         self._journal.record_user_change(delta)
 
     def _grow(self, cell: int) -> Changes:
-        delta = self._now.changes()
+        delta = self._take_changes()
         self._history.grow(cell, delta)
         self._journal.record_cell(cell, delta)
         self._running = None
@@ -292,7 +327,7 @@ class Versions:
             self._look()
         finally:
             self._is_going = False
-        done, delta = putting.done, self._now.changes()
+        done, delta = putting.done, self._take_changes()
         users = self._users_since(target, delta, without={*self._aside, *done.aside.values()})
         self._aside = {path for path in (*self._aside, *done.aside.values()) if path in self._now.entries}
         self._history.arrive(to, users)
@@ -305,6 +340,14 @@ class Versions:
             aside=tuple(done.aside.items()),
             missed=tuple(Missed(path=path, why=why) for path, why in sorted(missed.items())),
         )
+
+    def _take_changes(self) -> Delta:
+        """Since the last time. What the files held before is kept as long as our own store."""
+        delta = self._now.changes()
+        if self._shared and (borrowed := [one for one in digests(delta) if not self._store.holds(one)]):
+            with suppress(OSError):
+                self._shared.keep(borrowed, self._store.folder)
+        return delta
 
     def _look(self, *, reads: bool = True) -> None:
         if not self._top.is_there:

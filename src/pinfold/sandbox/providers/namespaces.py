@@ -186,7 +186,8 @@ class Guests:
 
         async def begin_history() -> FileHistory | str:
             await asyncio.wait([walk, listings], return_when=asyncio.FIRST_COMPLETED)
-            return await anyio.to_thread.run_sync(history_of, spec, listings.result() if listings.done() else None)
+            found = listings.result() if listings.done() else None
+            return await anyio.to_thread.run_sync(FileHistory.create_if_possible, spec, found)
 
         if keeps_history:
             self._early_history = asyncio.ensure_future(begin_history())
@@ -250,11 +251,6 @@ class Guests:
                 await history.close()
         if self._view is not None:
             self._view.close()
-
-
-def history_of(spec: Spec, listings: Listings | None = None) -> FileHistory | str:
-    """In a thread. Or why there is none."""
-    return FileHistory.create_if_possible(spec.workspace, spec.state / "files" if spec.state else None, listings)
 
 
 class Namespaces:
@@ -353,7 +349,7 @@ class Namespaces:
                 return there
             if spec.view is not None:
                 return NO_FILES
-            return await anyio.to_thread.run_sync(history_of, spec)
+            return await anyio.to_thread.run_sync(FileHistory.create_if_possible, spec)
 
         begin_files = history if spec.writable and not guests.is_proof else None
         return await GuestSession.open(guests, self.capabilities, spec, FrozenCopies, begin_files)
