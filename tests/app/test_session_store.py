@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.app import NoSuchSession, SessionBusy, SessionStore
+from pinfold.app.paths import contents_dir
 from pinfold.app.storage.session_store import claim
 from pinfold.events import Event, SessionChanged, SessionId, SessionOpened, TurnId, UserSpoke
 from pinfold.log import Log
@@ -24,6 +25,10 @@ async def shelve(session: str, *events: Event, days_ago: float = 0, blob: bytes 
         log.blobs.put(blob)
     log.close()
     return folder
+
+
+def opened_in(workspace: Path) -> SessionOpened:
+    return SessionOpened(version="1", workspace=str(workspace), model="m", mode="ask", sandbox="namespaces")
 
 
 async def test_a_session_is_found_by_id_beginning_name_and_last() -> None:
@@ -45,10 +50,7 @@ async def test_the_last_session_of_a_folder_is_not_that_of_another(tmp_path: Pat
         place = SessionStore().folder_of(SessionId(session))
         place.mkdir(mode=0o700)
         log = Log(place, SessionId(session), clock=lambda days=number: datetime.now(UTC) + timedelta(days=days))
-        opened = SessionOpened(
-            version="1", workspace=str(tmp_path / folder), model="m", mode="ask", sandbox="namespaces"
-        )
-        await log.append(opened)
+        await log.append(opened_in(tmp_path / folder))
         log.close()
     assert SessionStore().last_in(tmp_path / "a") == "s_new"
     assert SessionStore().last_in(tmp_path / "b") == "s_other"
@@ -95,6 +97,21 @@ async def test_gc_removes_what_is_too_old_then_the_oldest_over_the_quota() -> No
     gone = SessionStore().collect(keep_days=30, quota_bytes=700_000)
     assert [item.id for item in gone] == ["s_ancient", "s_older"]
     assert [item.id for item in SessionStore().sessions()] == ["s_newer"]
+
+
+async def test_with_the_last_session_of_a_folder_goes_what_its_files_held(tmp_path: Path) -> None:
+    places = {name: contents_dir(tmp_path / name) for name in ("a", "b")}
+    for name, place in places.items():
+        assert place is not None
+        place.mkdir(parents=True)
+        (place / "small.sqlite").write_bytes(b"x" * 500_000)
+        for number in (1, 2):
+            await shelve(f"s_{name}{number}", opened_in(tmp_path / name), days_ago=number + 9 * (name == "a"))
+    SessionStore().remove(SessionId("s_b1"))
+    assert [name for name, place in places.items() if place and place.exists()] == ["a", "b"]
+    gone = SessionStore().collect(keep_days=30, quota_bytes=700_000)
+    assert [item.id for item in gone] == ["s_a2", "s_a1"]
+    assert [name for name, place in places.items() if place and place.exists()] == ["b"]
 
 
 async def test_what_a_session_left_in_its_view_costs_no_other_session_its_place() -> None:
