@@ -91,7 +91,8 @@ class FileScanner:
         self._store = store
         self._effort = effort
         self._make_room = make_room
-        self._shared = shared
+        self.shared = shared
+        """For files that are read for the first time; None: they go into the store."""
         self._settled_ns = int(settled_s * 1e9)
 
     def next_unread(self) -> Unread | None:
@@ -113,11 +114,11 @@ class FileScanner:
         return read_file(unread.fd, self._take_shared if unread.is_settled else self._take_first)
 
     def _take_shared(self, fd: int) -> str:
-        if self._shared and not is_open_for_writing(fd):
+        if self.shared and not is_open_for_writing(fd):
             try:
-                return self._shared.take(fd)
+                return self.shared.take(fd)
             except OSError:
-                self._shared = None
+                self.shared = None
         return self._take_first(fd)
 
     def _take_first(self, fd: int) -> str:
@@ -132,13 +133,13 @@ class FileScanner:
         if not self.known.is_unread(path) or self.known.stamps[path] != unread.stamp:
             return False  # it was changed meanwhile, and looked at
         digest = entry.digest if isinstance(entry, File) else None
-        is_shared = digest is not None and self._shared is not None and unread.is_settled and not found.is_held
+        is_shared = digest is not None and self.shared is not None and unread.is_settled and not found.is_held
         is_kept = digest is None or is_shared or self._store.has(digest)
         if found.stamp == unread.stamp and is_kept:
             self.known.note(path, entry, unread.stamp)
             self.hold(path, found.is_held)
-            if self._shared and is_shared and digest:
-                self._shared.note(unread.stamp, digest)
+            if self.shared and is_shared and digest:
+                self.shared.note(unread.stamp, digest)
                 return False
         else:  # it was changed, or room was made just when it was taken in
             self.read(path)

@@ -79,6 +79,7 @@ class FileHistory:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             cap = min(TOTAL_CAP, int(shutil.disk_usage(place).free * SHARE))
             self._versions = Versions(workspace, place, total_cap=cap, is_lasting=folder is not None, shared=shared)
+            on_failure.callback(self._versions.close)
             self.coverage: Coverage = self._versions.begin(listings)
             on_failure.pop_all()
         self._is_read = Event()

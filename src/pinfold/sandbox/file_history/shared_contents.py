@@ -58,8 +58,8 @@ class SharedContents:
     def load(self) -> dict[Stamp, str]:
         """The digest of every file that was read, by its stamp."""
         with self._database() as database:
-            rows = database.execute("SELECT inode, size, mtime_ns, ctime_ns, mode, digest FROM stamp").fetchall()
-        return {Stamp(*stamp): digest.hex() for *stamp, digest in rows}
+            rows = database.execute("SELECT inode, size, mtime_ns, ctime_ns, mode, digest FROM stamp")
+            return {Stamp(*stamp): digest.hex() for *stamp, digest in rows}
 
     def take(self, fd: int) -> str:
         """The content of an open file, by its hash. Raises NoRoom and TooLarge."""
@@ -159,6 +159,8 @@ class SharedContents:
         return self._small_bytes + self._large.used + size <= self._total * SHARE
 
     def _read(self, digest: str) -> bytes | None:
+        if data := self._contents.get(digest):
+            return data
         with self._database() as database:
             row = database.execute("SELECT data FROM content WHERE digest = ?", [bytes.fromhex(digest)]).fetchone()
         return row[0] if row else None
@@ -208,14 +210,14 @@ class SharedContents:
 
     def _write(self, database: sqlite3.Connection) -> None:
         today = int(time.time() / 86400)
-        contents, self._contents = self._contents, {}
-        stamps, self._stamps = self._stamps, []
+        rows = [(bytes.fromhex(digest), data) for digest, data in self._contents.items()]
+        stamps = [(*stamp, bytes.fromhex(digest), today) for stamp, digest in self._stamps]
         with _transaction(database):
-            rows = [(bytes.fromhex(digest), data) for digest, data in contents.items()]
             database.executemany("INSERT OR IGNORE INTO content VALUES (?, ?)", rows)
-            read = [(*stamp, bytes.fromhex(digest), today) for stamp, digest in stamps]
-            database.executemany("INSERT OR REPLACE INTO stamp VALUES (?, ?, ?, ?, ?, ?, ?)", read)
-        self._small_bytes += sum(map(len, contents.values()))
+            database.executemany("INSERT OR REPLACE INTO stamp VALUES (?, ?, ?, ?, ?, ?, ?)", stamps)
+        self._small_bytes += sum(map(len, self._contents.values()))
+        self._contents.clear()
+        self._stamps.clear()
 
     @contextmanager
     def _alone(self) -> Generator[bool]:

@@ -31,7 +31,7 @@ from pinfold.sandbox.file_history.file_scanner import SETTLED_S, Effort
 from pinfold.sandbox.file_history.history import History, Journal, JournalState, Target, Users
 from pinfold.sandbox.file_history.shared_contents import SharedContents
 from pinfold.sandbox.file_history.store import Store
-from pinfold.sandbox.file_history.workspace_scanner import MEASURED_AT_START, WorkspaceScanner
+from pinfold.sandbox.file_history.workspace_scanner import MEASURED_AT_START, WorkspaceScanner, is_installed
 from pinfold.sandbox.guards.guarded_paths import Listings
 from pinfold.sandbox.guards.new_names import Names
 from pinfold.sandbox.kernel.safe_files import SafeFolder, is_partial
@@ -86,6 +86,10 @@ class Versions:
         """
         if store.resolve().is_relative_to(workspace.resolve()):
             raise ValueError(f"{store} lies in the workspace, where a session could change it")
+        try:
+            self._top = SafeFolder(workspace)
+        except OSError as error:
+            raise SandboxUnavailable(f"{workspace} cannot be opened: {error.strerror}") from error
         self._shared = SharedContents(shared, total=total_cap, largest=file_cap) if shared else None
         self._store = Store(store, total=total_cap, largest=file_cap, source=self._shared)
         self._store.remove_partials()
@@ -101,10 +105,6 @@ class Versions:
         self._crowded: set[str] = set()
         """Those that were said."""
         self._closed = False
-        try:
-            self._top = SafeFolder(workspace)
-        except OSError as error:
-            raise SandboxUnavailable(f"{workspace} cannot be opened: {error.strerror}") from error
         self._effort = Effort(look_s, look_bytes)
         self._seen = WorkspaceScanner(
             self._top,
@@ -154,14 +154,13 @@ class Versions:
         self._recall_shared()
         while True:
             with self._lock:
-                is_own_read = not self._seen.has_own_unread
-                if is_own_read:
+                if not self._seen.has_own_unread:
                     on_own_read()
                 unread = None if self._closed else self._seen.files.next_unread()
                 is_over = unread is None and (self._closed or not self._seen.measure_next())
             if is_over:
                 break
-            if unread is None or is_own_read:
+            if unread is None or is_installed(unread.path):
                 sleep(PAUSE_S)
             if unread is None:
                 continue
@@ -181,11 +180,15 @@ class Versions:
             return self._coverage()
 
     def _recall_shared(self) -> None:
-        if self._shared:
-            with suppress(OSError):
-                digests = self._shared.load()
-                with self._lock:
-                    self._seen.recall_contents(digests)
+        if self._shared is None:
+            return
+        try:
+            digests = self._shared.load()
+        except OSError:  # a file system without shared memory, a disk that is full
+            self._seen.files.shared = None
+            return
+        with self._lock:
+            self._seen.recall_contents(digests)
 
     @property
     def at(self) -> int:

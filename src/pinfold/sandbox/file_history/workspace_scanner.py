@@ -41,10 +41,24 @@ from pinfold.sandbox.guards.new_names import NOTHING, Names
 from pinfold.sandbox.kernel.inotify import OPENED, WRITTEN
 from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp
 
-LAST = frozenset({".git", ".tox", ".venv", "__pycache__", "node_modules", "site-packages", "venv"})
+INSTALLED = frozenset({".tox", ".venv", "__pycache__", "node_modules", "site-packages", "venv"})
+LAST = INSTALLED | {".git"}
 """Folders that are looked into after all others at the start: what they hold a cell is least likely to change."""
 MEASURED_AT_START = 2_000
 """Files; of a history that no other process goes on with, the rest is looked at beside the first cell."""
+
+
+OWN = 2
+
+
+def _rank(path: str) -> int:
+    parts = path.split("/")
+    return 0 if not INSTALLED.isdisjoint(parts) else 1 if ".git" in parts else OWN
+
+
+def is_installed(path: str) -> bool:
+    """A command makes it again."""
+    return _rank(path) == 0
 
 
 class WorkspaceScanner:
@@ -154,12 +168,10 @@ class WorkspaceScanner:
         self._order_unread(left)
 
     def _order_unread(self, paths: Iterable[str]) -> None:
-        """They are read from the end: small files first, those in folders of LAST after all others."""
-        stamps, own, last = self.known.stamps, list[str](), list[str]()
-        for path in paths:
-            (own if LAST.isdisjoint(path.split("/")) else last).append(path)
-        self._last_count = len(last)
-        self.files.unread = [path for part in (last, own) for path in sorted(part, key=lambda path: -stamps[path].size)]
+        """They are read from the end: the user's own files, then git's, then installed ones; of each, small ones first."""
+        ranks = {path: _rank(path) for path in paths}
+        self._last_count = sum(rank < OWN for rank in ranks.values())
+        self.files.unread = sorted(ranks, key=lambda path: (ranks[path], -self.known.stamps[path].size))
 
     def get_touched_names(self) -> Names:
         """Names to which something happened since the last look."""
