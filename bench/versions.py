@@ -94,7 +94,8 @@ def measure(workspace: Path, store: Path, rounds: int) -> tuple[list[tuple[str, 
         rows.append((what, text, shown(bound_s) if bound_s else ""))
 
     row("a walk that only looks, for comparison", statistics.median(timed(lambda: walk(workspace)) for _ in range(9)))
-    versions = Versions(workspace, store)
+    shared = store.with_name("shared")
+    versions = Versions(workspace, store, shared=shared, settled_s=0)
     cells = Cells(versions)
     row("begin: before the first cell", timed(versions.begin))
     filling = threading.Thread(target=versions.fill)
@@ -106,6 +107,10 @@ def measure(workspace: Path, store: Path, rounds: int) -> tuple[list[tuple[str, 
         time.sleep(0.01)
     row("a cell that changes nothing, while contents are read", Figure.of(beside))
     row("fill: all contents read and kept, beside the cells", time.perf_counter() - started)
+    second = Versions(workspace, store.with_name("store-2"), shared=shared, settled_s=0)
+    row("begin of a second session", timed(second.begin))
+    row("fill of a second session", timed(second.fill))
+    second.close()
 
     small, middle = workspace / "part-03" / "data" / "005.bin", workspace / "part-03" / "data" / "095.bin"
     large = workspace / "part-03" / "data" / "099.bin"
@@ -126,7 +131,7 @@ def measure(workspace: Path, store: Path, rounds: int) -> tuple[list[tuple[str, 
     row("a cell that changes nothing, after that", cells.times(rounds, lambda _: None), UNCHANGED_S)
     versions.close()
 
-    versions = Versions(workspace, store.with_name("store-2"), watches=0)
+    versions = Versions(workspace, store.with_name("store-3"), watches=0)
     versions.begin()
     versions.fill()
     row("without a watch: a cell that changes nothing", Cells(versions).times(20, lambda _: None))
