@@ -13,7 +13,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import anyio.to_thread
@@ -150,6 +150,8 @@ class Count:
     closed: int
     """Folders that could not be looked into."""
     is_whole: bool
+    old: int = 0
+    """Of `allocated`, what was not written since the moment that was asked for."""
 
 
 class Growth:
@@ -251,13 +253,13 @@ class Growth:
         """`on_excess` is called if it is too much."""
         async with self._lock:
             began, free = perf_counter(), self._free()
-            count = count_usage(self._folders, most=FEW) or await anyio.to_thread.run_sync(self._count_all)
+            few = count_usage(self._folders, most=FEW, before=self._since_s)
+            count = few or await anyio.to_thread.run_sync(self._count_all)
             lost = self._free_at_start - free
             if self._start is None:
                 # What was written since the beginning is no part of what was there, unless it only was added to.
-                old = await anyio.to_thread.run_sync(self._count_all, self._since_s)
-                allocated = max(old.allocated, count.allocated - max(0, lost))
-                self._start = Count(allocated, old.closed, old.is_whole)
+                allocated = max(count.old, count.allocated - max(0, lost))
+                self._start = replace(count, allocated=allocated)
             grown, held = count.allocated - self._start.allocated, 0
             if not count.is_whole or count.closed > self._start.closed:
                 grown = max(grown, lost)
@@ -273,8 +275,8 @@ class Growth:
         if on_excess and self._grown > self._allowed:
             on_excess(self.words)
 
-    def _count_all(self, before: float | None = None) -> Count:
-        count = count_usage(self._folders, until=perf_counter() + COUNT_S, before=before)
+    def _count_all(self) -> Count:
+        count = count_usage(self._folders, until=perf_counter() + COUNT_S, before=self._since_s)
         assert count is not None
         return count
 
@@ -301,10 +303,10 @@ def growth_of(spec: Spec) -> Growth:
 
 
 def count_usage(
-    folders: Iterable[str], *, most: int | None = None, until: float = float("inf"), before: float | None = None
+    folders: Iterable[str], *, most: int | None = None, until: float = float("inf"), before: float = 0.0
 ) -> Count | None:
-    """What they hold. None if that is more than `most`; not whole if it took too long. `before`: what was not written since."""
-    allocated = closed = seen = bases = 0
+    """What they hold. None if that is more than `most`; not whole if it took too long. `before`: the moment for `old`."""
+    allocated = old = closed = seen = bases = 0
     with ExitStack() as held:
         waiting: list[tuple[str, int | None]] = [(folder, None) for folder in folders]
         is_whole = True
@@ -320,6 +322,7 @@ def count_usage(
                 if device not in (None, status.st_dev):
                     continue
                 allocated += status.st_blocks
+                old += status.st_blocks
                 if len(path) > _LONG and bases < _DESCRIPTORS:
                     base = os.dup(fd)
                     held.callback(os.close, base)
@@ -333,15 +336,16 @@ def count_usage(
                             continue
                         with suppress(OSError):
                             found = entry.stat(follow_symlinks=False)
-                            if before is None or found.st_mtime < before:
-                                # Under each of its names its share: a second name is no growth.
-                                allocated += found.st_blocks // (found.st_nlink or 1)
+                            # Under each of its names its share: a second name is no growth.
+                            share = found.st_blocks // (found.st_nlink or 1)
+                            allocated += share
+                            old += share if found.st_mtime < before else 0
             finally:
                 os.close(fd)
             if most is not None and seen + len(waiting) > most:
                 return None
             is_whole = perf_counter() < until
-    return Count(allocated * _BLOCK, closed, is_whole)
+    return Count(allocated * _BLOCK, closed, is_whole, old * _BLOCK)
 
 
 def count_unlinked(body: int, folders: Iterable[str]) -> tuple[int, int]:
