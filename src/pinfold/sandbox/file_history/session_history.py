@@ -28,9 +28,9 @@ from pinfold.text import join_names, numerous
 
 SHARE = 0.2
 """Of the free disk, at most, for contents."""
-FILL_S = 2.0
-"""From the beginning: how long a cell waits for the user's files to be read. Later ones are read beside it: what it changes
-before they are is not covered."""
+FILL_S, FILL_CPU_S = 5.0, 1.5
+"""From the beginning: how long a cell waits for the user's files to be read, at most, and as long as that takes so much of the
+processor. Later ones are read beside it: what it changes before they are is not covered."""
 IDLE_S, LEISURE_S = 1.0, 0.1
 """Without a cell, and of the first cell, before a large workspace is read that only this session will go back in: starting it
 has all the processor, and most of its cells are over by then."""
@@ -93,7 +93,7 @@ class FileHistory:
             if self.coverage.has_unmeasured:
                 self._is_used.wait(IDLE_S)
             if not self.coverage.has_unmeasured or not self._closing.wait(LEISURE_S):
-                self._versions.fill(self._is_read.set)
+                self._versions.fill(self._is_read.set, FILL_CPU_S)
         finally:
             self._is_read.set()
 
@@ -122,7 +122,7 @@ class FileHistory:
             await self.after()
         left_s = self._fill_until - monotonic()
         if not self._is_read.is_set() and left_s > 0 and not self.coverage.has_unmeasured:
-            await anyio.to_thread.run_sync(self._is_read.wait, left_s)
+            await anyio.to_thread.run_sync(self._is_read.wait, left_s, abandon_on_cancel=True)
         if self._versions.is_quiet:  # it is over before a thread would be reached
             self._versions.before(cell)
         else:

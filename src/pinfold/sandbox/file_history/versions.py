@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from threading import Lock
-from time import sleep
+from time import sleep, thread_time
 
 from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
 from pinfold.sandbox.file_history.entries import (
@@ -142,11 +143,12 @@ class Versions:
                 raise SandboxUnavailable(f"{words}; undo needs Linux 5.6 or newer") from error
             return self._coverage()
 
-    def fill(self, on_own_read: Callable[[], object] = lambda: None) -> Coverage:
+    def fill(self, on_own_read: Callable[[], object] = lambda: None, cpu_s: float = inf) -> Coverage:
         """Reads what `begin` found, while cells run. Ends early when `close` is called.
 
-        `on_own_read` is called when nothing is left but what lies in folders that a command makes again, `.venv` and such.
+        `on_own_read` is called when nothing is left but what git and package managers keep, or after `cpu_s` of work.
         """
+        enough_s = thread_time() + cpu_s
         self._journal.write_start()
         with self._lock:
             if not self._closed:
@@ -154,7 +156,7 @@ class Versions:
         self._recall_shared()
         while True:
             with self._lock:
-                if not self._seen.has_own_unread:
+                if not self._seen.has_own_unread or thread_time() > enough_s:
                     on_own_read()
                 unread = None if self._closed else self._seen.files.next_unread()
                 is_over = unread is None and (self._closed or not self._seen.measure_next())
