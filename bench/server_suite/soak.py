@@ -30,6 +30,7 @@ async def measure_soak(stage: Stage, report: Report, minutes: float) -> None:
     faults: list[str] = []
     samples: list[Usage] = []
     late: list[float] = []
+    before = stage.usage()
     kept = await stage.create_many(KEPT)
 
     async def one_client(number: int) -> None:
@@ -52,7 +53,6 @@ async def measure_soak(stage: Stage, report: Report, minutes: float) -> None:
             await asyncio.sleep(EVERY_S)
         connection.close()
 
-    before = stage.usage()
     await asyncio.gather(sample(), *map(one_client, range(CLIENTS)))
     await stage.remove(kept)
     after = await stage.settle(before.processes, before.descriptors)
