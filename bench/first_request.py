@@ -82,6 +82,7 @@ def plain_once() -> float:
 def main() -> int:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every start compiles all it imports
     plain: list[float] = []
     with tempfile.TemporaryDirectory() as home:
         for _ in range(8):

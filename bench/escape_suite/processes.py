@@ -24,7 +24,8 @@ LOOKS = {
 }
 TOUCHES = {
     "the host exists": "os.kill(bait['victim'], 0); escaped()",
-    "its priority": "os.setpriority(os.PRIO_PROCESS, bait['victim'], 5); escaped()",
+    # Not below what it has: under `nice` that would be refused for another reason.
+    "its priority": "who = (os.PRIO_PROCESS, bait['victim']); os.setpriority(*who, max(5, os.getpriority(*who))); escaped()",
     "its processors": "os.sched_setaffinity(bait['victim'], os.sched_getaffinity(bait['victim'])); escaped()",
     "its policy": "os.sched_setscheduler(bait['victim'], os.SCHED_BATCH, os.sched_param(0)); escaped()",
 }

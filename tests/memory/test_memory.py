@@ -7,6 +7,8 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -229,6 +231,22 @@ def test_processes_that_write_at_once_lose_nothing_and_break_nothing(file: Path)
         connection.execute("INSERT INTO words(words) VALUES ('integrity-check')")
     finally:
         connection.close()
+
+
+def test_threads_that_read_at_once_leave_one_connection_open(file: Path) -> None:
+    here(file).remember("the walrus is grey", trusted=True)
+    together = threading.Barrier(8, timeout=60)
+
+    def read() -> list[str]:
+        with store_module.Database(file, [(), ()]).open():
+            together.wait()
+        together.wait()  # no thread ends before all have read
+        return texts(here(file), "walrus")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [one.result() for one in [pool.submit(read) for _ in range(8)]] == [["the walrus is grey"]] * 8
+        open_files = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    assert open_files.count(Path(f"{file}-wal")) == 1
 
 
 @settings(max_examples=60)

@@ -38,6 +38,18 @@ def google(path: str, depth: int = 1) -> str:
     return path * depth
 
 
+def plain(path: str, depth: int = 1) -> str:
+    """Look into a folder.
+
+    As deep as asked.
+
+    Args:
+        path: The folder, relative to here.
+        depth: How deep: 1 is itself.
+    """
+    return path * depth
+
+
 def numpy(path: str, depth: int = 1) -> str:
     """Look into a folder.
 
@@ -84,7 +96,7 @@ def notes(
     return path * depth
 
 
-@pytest.mark.parametrize("function", [google, numpy, rest, notes])
+@pytest.mark.parametrize("function", [google, plain, numpy, rest, notes])
 def test_every_style_of_docstring_says_the_same(function: Callable[..., Any]) -> None:
     schema = tool(function).schema
     assert schema.description == "Look into a folder.\n\nAs deep as asked."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -300,21 +299,15 @@ class MemoryUnusable(PinfoldError):
 
 
 class _Reader(sqlite3.Connection):
-    """Closed when its thread ends."""
+    """Closed when it is forgotten."""
 
     def __del__(self) -> None:
         self.close()
 
 
-class _Idle(threading.local):
-    """Connections that this thread has read with and may use again: most of a short search would be opening the file."""
-
-    def __init__(self) -> None:
-        self.readers: dict[tuple[int, int], _Reader] = {}
-        """By device and inode: a file that took the place of another is opened anew."""
-
-
-_idle = _Idle()
+_idle: dict[tuple[int, int], _Reader] = {}
+"""One connection for each file, to read with again: most of a short search would be opening the file. By device and inode: a
+file that took the place of another is opened anew."""
 
 
 class Database:
@@ -332,7 +325,7 @@ class Database:
                 self._create()
             found = self.file.stat()
             file = (found.st_dev, found.st_ino)
-            connection = None if write else _idle.readers.pop(file, None)
+            connection = None if write else _idle.pop(file, None)
             if connection is None:
                 connection = sqlite3.connect(
                     self.file, timeout=_WAIT_S, isolation_level=None, check_same_thread=False, factory=_Reader
@@ -357,9 +350,7 @@ class Database:
             failure.is_passing = any(word in str(error) for word in ("locked", "full"))
             raise failure from error
         finally:
-            if is_done and not write:
-                _idle.readers[file] = connection
-            else:
+            if write or not is_done or _idle.setdefault(file, connection) is not connection:
                 connection.close()
 
     def _create(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 import sys
 import types
 import typing
@@ -33,6 +34,9 @@ _GIVEN = 60
 _KEPT = 512
 """Docstrings and signatures that are remembered: every session makes its tools anew, mostly from the same functions."""
 
+_PLAIN_ARGUMENT = re.compile(r"    (\w+): (\S.*\S)")
+_MARKUP = re.compile(r"^([ \t:@-]|\w+:\s*$)", re.MULTILINE)
+"""A line that is indented, or may begin or underline a section."""
 
 REQUIRED: Final = inspect.Parameter.empty
 """The default of an argument that has none."""
@@ -96,6 +100,10 @@ def read_docstring(text: str) -> Described:
     """Google, NumPy and reST style."""
     if "\n" not in text:
         return Described(text)
+    head, _, arguments = text.partition("\n\nArgs:\n")
+    lines = [_PLAIN_ARGUMENT.fullmatch(line) for line in arguments.splitlines()]
+    if all(lines) and not _MARKUP.search(head):  # as ours are: the library takes a twentieth of a start
+        return Described(head.strip(), {line[1]: line[2] for line in lines if line})
     from docstring_parser import ParseError, parse
 
     try:
