@@ -40,7 +40,7 @@ from pinfold.front.server import (
 )
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing, routes_of
 from pinfold.front.server.event_stream import SLOW_S
-from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_body
+from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_response
 
 access_log = logging.getLogger("pinfold.access")
 ASSETS = Path(__file__).parent / "assets"
@@ -84,21 +84,18 @@ class Ticket(Struct, frozen=True):
 
 
 async def log_in(call: Call[Nothing, Login]) -> Token | Response:
-    credentials: Credentials = call.request.app.state.credentials
-    if token := credentials.log_in(call.body.code):
+    if token := call.credentials.log_in(call.body.code):
         return Token(token)
     words = "this code was used already or is older than a minute; open the address that `pinfold serve` prints"
-    return JSONResponse(error_body(words, 403, "LoginRefused"), 403)
+    return error_response(words, 403, "LoginRefused")
 
 
 async def issue_code(call: Call[Nothing, Nothing]) -> Code:
-    credentials: Credentials = call.request.app.state.credentials
-    return Code(credentials.issue_code())
+    return Code(call.credentials.issue_code())
 
 
 async def issue_ticket(call: Call[Nothing, TicketRequest]) -> Ticket:
-    credentials: Credentials = call.request.app.state.credentials
-    return Ticket(credentials.issue_ticket(call.body.path))
+    return Ticket(call.credentials.issue_ticket(call.body.path))
 
 
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
@@ -132,7 +129,7 @@ async def asset(request: Request) -> Response:
 def _asset(name: str) -> Response:
     path = ASSETS / name
     if path.parent != ASSETS or path.suffix not in _TYPES or not path.is_file():
-        return JSONResponse(error_body("there is no such file", 404, "NotFound"), 404)
+        return error_response("there is no such file", 404, "NotFound")
     return Response(path.read_bytes(), media_type=_TYPES[path.suffix])
 
 
@@ -158,10 +155,9 @@ async def explain_refusal(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
-        body = error_body(f"this path takes {allowed}", 405, "MethodNotAllowed")
-        return JSONResponse(body, 405, {"allow": allowed})
+        return error_response(f"this path takes {allowed}", 405, "MethodNotAllowed", headers={"allow": allowed})
     words = "there is nothing at this path; GET /docs lists what there is"
-    return JSONResponse(error_body(words, error.status_code, "NotFound"), error.status_code, error.headers)
+    return error_response(words, error.status_code, "NotFound", headers=error.headers)
 
 
 def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]) -> Gate:
