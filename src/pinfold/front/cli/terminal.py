@@ -6,6 +6,8 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
+import termios
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
@@ -55,6 +57,19 @@ def show_rows(rows: Iterable[tuple[Json, str]], *, as_json: bool, nothing: str =
             show(line)
     if not count and nothing and not as_json:
         click.echo(nothing, err=True)
+
+
+def agrees(question: str) -> bool:
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # ignore what was typed before the question
+    return click.confirm(presentable_line(question), err=True)
+
+
+def confirm(question: str, look: str = "look at it first") -> None:
+    """Go on only if the user agrees."""
+    if not is_terminal(sys.stdin):
+        raise click.UsageError(f"there is no terminal to ask on; {look}, then use --yes")
+    if not agrees(question):
+        raise click.Abort
 
 
 async def set_on_signal(stopping: anyio.Event, words: str) -> None:

@@ -104,7 +104,7 @@ class Calls:
 
     async def _variables(self, client: Client, given: schemas.Variables) -> CallToolResult:
         offered = await self._session(client, given.session)
-        there = tuple(_fill(schemas.VariableResult, one) for one in await offered.variables())
+        there = await offered.variables()
         lines = [f"{one.name}: {one.type}{f' {one.shape}' if one.shape else ''}" for one in there]
         structure = schemas.VariablesResult(session=offered.id, variables=there)
         return result("\n".join(lines) or "(no variables)", structure)

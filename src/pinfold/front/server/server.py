@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -44,13 +44,6 @@ from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_response
 
 access_log = logging.getLogger("pinfold.access")
 ASSETS = Path(__file__).parent / "assets"
-_TYPES = {
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".css": "text/css",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain",
-}
 _WAITING = 1024
 _LEAVE_S = 3
 """How long open streams may take to end."""
@@ -118,19 +111,11 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
 # --- pages
 
 
-async def page(_: Request) -> Response:
-    return _asset("index.html")
-
-
 async def asset(request: Request) -> Response:
-    return _asset(request.path_params["name"])
-
-
-def _asset(name: str) -> Response:
-    path = ASSETS / name
-    if path.parent != ASSETS or path.suffix not in _TYPES or not path.is_file():
-        return error_response("there is no such file", 404, "NotFound")
-    return Response(path.read_bytes(), media_type=_TYPES[path.suffix])
+    path = ASSETS / request.path_params.get("name", "index.html")
+    if path.parent != ASSETS or not path.is_file():
+        raise HTTPException(404)
+    return FileResponse(path)
 
 
 async def health(_: Request) -> Response:
@@ -163,7 +148,7 @@ async def explain_refusal(_: Request, error: Exception) -> Response:
 def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]) -> Gate:
     """Everything behind the gate; nothing is served without it."""
     routes: list[BaseRoute] = [
-        Route("/", page),
+        Route("/", asset),
         Route("/assets/{name}", asset),
         Route("/health", health),
         Route("/openapi.json", describe),
