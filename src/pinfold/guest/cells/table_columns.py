@@ -223,6 +223,6 @@ def _labels(index: object) -> Any:
     return object.__getattribute__(index, "_values")
 
 
-def _own(array: Any, rows: int) -> Any:
+def _own(array: object, rows: int) -> Any:
     """An array of the program's own is not read: each of its values is the type's name."""
     return array if _library_of(array) else [describe(array)] * rows

@@ -134,7 +134,7 @@ class Table:
         return self._summaries[at]
 
 
-def _keep(kept: dict[Any, Any], key: object, found: Any) -> Any:
+def _keep(kept: dict[Any, Any], key: object, found: object) -> Any:
     while len(kept) >= KEPT:
         del kept[next(iter(kept))]
     kept[key] = found

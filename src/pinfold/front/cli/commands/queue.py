@@ -47,7 +47,7 @@ def queue_command() -> None:
 @queue_command.command("add")
 @click.argument("prompt")
 @session_options
-def add_command(prompt: str, **given: Any) -> None:
+def add_command(prompt: str, **given: object) -> None:
     """Add a task. It is done in the current folder, or in --workspace, by the next `pinfold queue run`."""
     task = add_task(prompt_from(prompt, None), given)
     click.echo(f"task {task.number} added as session {task.session}; start it with: pinfold queue run")

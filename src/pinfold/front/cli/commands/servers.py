@@ -196,7 +196,7 @@ _NOT_RUNNING = "pinfold serve is not running"
 @click.option("--unit", is_flag=True, help="Print a systemd user unit with these flags, and do nothing else.")
 @session_options
 @click.pass_context
-def serve_command(ctx: click.Context, **given: Any) -> None:
+def serve_command(ctx: click.Context, **given: object) -> None:
     """Serve sessions over HTTP: the web page, the sessions API and the OpenAI API, until Ctrl-C.
 
     Other commands of yours work through it. Its sessions can be resumed afterwards, here or in the terminal.
