@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from typing import TextIO
 import anyio
 import click
 
-from pinfold.app import ConfigError
 from pinfold.events import Json, plain_json
 from pinfold.front.progress import say
 from pinfold.text import presentable_line
@@ -82,12 +80,13 @@ async def set_on_signal(stopping: anyio.Event, words: str) -> None:
             stopping.set()
 
 
-def run_editor(draft: Path) -> None:
-    """Let the user change a file in their editor. Raises ConfigError."""
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    try:
-        done = subprocess.run([*shlex.split(editor), str(draft)], check=False)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"the editor {editor!r} does not start; set EDITOR to one that does") from error
-    if done.returncode:
-        raise ConfigError(f"{editor} exited with {done.returncode}; nothing was changed")
+def start_in_background(arguments: Iterable[str], log: Path) -> subprocess.Popen[bytes]:
+    """Pinfold in a process that outlives this one."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pinfold", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
