@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pinfold.engine import CommandRefused, changed_in_words, compacted_in_words, plan_in_words, rewound_in_words
     from pinfold.log import BlobMissing, Subscription
     from pinfold.model import BUILTIN
-    from pinfold.sandbox import ColumnSummary, PageQuery, PageRefused, VariablePage, parse_named_paths
+    from pinfold.sandbox import ColumnSummary, PageQuery, PageRefused, Variable, VariablePage, parse_named_paths
     from pinfold.sandbox.environment import Environment, Progress
     from pinfold.sandbox.guards.set_id_files import begin_search
 

@@ -307,6 +307,13 @@ def map_page(found: SystemMap, width: int = 0) -> Iterator[str]:
                 yield cut(f"  -> {words}{titles[edge.target]}", width)
 
 
+SERVER_KINDS = {
+    "ollama": "Ollama",
+    "lmstudio": "LM Studio",
+    "llamacpp": "llama.cpp",
+    "vllm": "vLLM",
+    "openai": "OpenAI-compatible server",
+}
 MODES: Sequence[tuple[Mode, str]] = (
     ("read-only", "changes nothing; asks before using a host you allowed"),
     ("ask", "code may change files (undo reverts); asks before other changes, sending, installing"),

@@ -21,7 +21,6 @@ from pinfold.events import (
     Compact,
     Configure,
     ContextCompacted,
-    Event,
     Json,
     Plan,
     Redo,
@@ -51,11 +50,11 @@ async def _undo(session: EditorSession, rest: str) -> None:
             raise ConfigError(f"{count} cells cannot be undone: there are {len(history.path)}")
         case _:
             raise ConfigError("write /undo, /undo N for the last N cells, or /undo to CELL")
-    await session.submit(Undo(to=to), _is_rewound)
+    await session.submit(Undo(to=to), SessionRewound)
 
 
 async def _redo(session: EditorSession, _: str) -> None:
-    await session.submit(Redo(), _is_rewound)
+    await session.submit(Redo(), SessionRewound)
 
 
 async def _fork(session: EditorSession, rest: str) -> None:
@@ -100,11 +99,11 @@ async def _plan(session: EditorSession, rest: str) -> None:
 
 
 async def _compact(session: EditorSession, rest: str) -> None:
-    await session.submit(Compact(keep=rest), _is_compacted)
+    await session.submit(Compact(keep=rest), ContextCompacted)
 
 
 async def _clear(session: EditorSession, _: str) -> None:
-    await session.submit(Clear(), _is_compacted)
+    await session.submit(Clear(), ContextCompacted)
 
 
 async def _rename(session: EditorSession, rest: str) -> None:
@@ -168,11 +167,3 @@ async def _history(session: EditorSession) -> SessionHistory:
 
 async def _show(session: EditorSession, lines: Sequence[str]) -> None:
     await session.say(fence("\n".join(lines)))
-
-
-def _is_rewound(event: Event) -> bool:
-    return isinstance(event, SessionRewound)
-
-
-def _is_compacted(event: Event) -> bool:
-    return isinstance(event, ContextCompacted)

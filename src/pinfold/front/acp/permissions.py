@@ -6,6 +6,7 @@ What is asked stands in the request as it is. The engine denies what is too long
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,30 +25,22 @@ _ANSWER = "answer"
 _OTHER = "other"
 
 
+@dataclass(frozen=True)
 class Permissions:
-    def __init__(
-        self,
-        connection: Connection,
-        session: SessionId,
-        submit: Callable[[Command], Awaitable[None]],
-        tasks: TaskGroup,
-        *,
-        has_forms: bool,
-    ) -> None:
-        """`has_forms`: the editor can show forms."""
-        self._connection = connection
-        self._session = session
-        self._submit = submit
-        self._tasks = tasks
-        self._has_forms = has_forms
-        self._asked: dict[events.ActionId, anyio.CancelScope] = {}
+    connection: Connection
+    session: SessionId
+    submit: Callable[[Command], Awaitable[None]]
+    tasks: TaskGroup
+    has_forms: bool
+    """The editor can show forms."""
+    _asked: dict[events.ActionId, anyio.CancelScope] = field(default_factory=dict[events.ActionId, anyio.CancelScope])
 
     def take(self, event: Event) -> None:
         match event:
             case ApprovalRequested():
                 self._dismiss(event.id)  # asked again: what was shown is outdated
                 self._asked[event.id] = scope = anyio.CancelScope()
-                self._tasks.start_soon(self._ask, event, scope)
+                self.tasks.start_soon(self._ask, event, scope)
             case events.ApprovalDecided() | events.ActionDenied() | events.ActionFinished():
                 self._dismiss(event.id)
             case _:
@@ -68,7 +61,7 @@ class Permissions:
             if self._asked.get(event.id) is scope:
                 del self._asked[event.id]
             try:
-                await self._submit(decide)
+                await self.submit(decide)
             except CommandRefused:  # answered elsewhere, or what asked was stopped
                 return
 
@@ -86,7 +79,7 @@ class Permissions:
         return Decide(id=event.id, digest=event.digest, verdict="deny", words=words)
 
     async def _question(self, event: ApprovalRequested) -> Decide:
-        if self._has_forms:
+        if self.has_forms:
             answer = await self._fill_form(event)
         elif event.options:
             choices = [
@@ -109,8 +102,8 @@ class Permissions:
     async def _choose(self, event: ApprovalRequested, title: str, content: list[Json], options: list[Json]) -> str:
         """The id of the option; empty if none was chosen."""
         call = {"toolCallId": event.id, "title": first_line(title, _TITLE), "status": "pending", "content": content}
-        params = {"sessionId": self._session, "toolCall": call, "options": options}
-        match await self._connection.request("session/request_permission", params):
+        params = {"sessionId": self.session, "toolCall": call, "options": options}
+        match await self.connection.request("session/request_permission", params):
             case {"outcome": {"outcome": "selected", "optionId": str(chosen)}}:
                 return chosen
             case _:
@@ -122,8 +115,8 @@ class Permissions:
             fields[_ANSWER]["enum"] = [*map(presentable_line, event.options)]
             fields[_OTHER] = {"type": "string", "title": "Another answer"}
         schema = {"type": "object", "properties": fields, "required": [] if event.options else [_ANSWER]}
-        params = {"sessionId": self._session, "toolCallId": event.id, "mode": "form", "message": exact(event.reason)}
-        match await self._connection.request("elicitation/create", {**params, "requestedSchema": schema}):
+        params = {"sessionId": self.session, "toolCallId": event.id, "mode": "form", "message": exact(event.reason)}
+        match await self.connection.request("elicitation/create", {**params, "requestedSchema": schema}):
             case {"action": "accept", "content": {**given}}:
                 return next((str(given[name]) for name in (_OTHER, _ANSWER) if given.get(name)), "")
             case _:

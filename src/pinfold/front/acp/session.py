@@ -105,7 +105,8 @@ _PLAN = ("plan", "changes nothing until you leave this mode: the agent makes a p
 
 
 class _Waiter(Struct):
-    is_end: Callable[[Event], bool]
+    ends: tuple[type[Event], ...]
+    turn: TurnId | None
     done: anyio.Event
     event: Event | None = None
 
@@ -156,9 +157,7 @@ class EditorSession:
                 self.link = link
                 status = await link.status()
                 self.updates = Updates(Path(status.workspace), link.blob)
-                self._permissions = Permissions(
-                    self._connection, self.id, link.submit, tasks, has_forms=self._has_forms
-                )
+                self._permissions = Permissions(self._connection, self.id, link.submit, tasks, self._has_forms)
                 self.updates.context = status.context
                 last = await self._read_past(status.seq, replay=replay)
                 self.updates.model = status.model
@@ -245,7 +244,8 @@ class EditorSession:
             case _:
                 pass
         for waiter in self._waiters:
-            if waiter.event is None and waiter.is_end(event):
+            is_its = waiter.turn is None or getattr(event, "turn", None) == waiter.turn
+            if waiter.event is None and is_its and isinstance(event, waiter.ends):
                 waiter.event = event
                 waiter.done.set()
 
@@ -261,9 +261,9 @@ class EditorSession:
     async def say(self, text: str) -> None:
         await self._send(message(text))
 
-    async def submit(self, command: Command, is_end: Callable[[Event], bool]) -> Event:
-        """Returns the event that ends it, after everything up to it was sent. Raises CommandRefused, RpcError."""
-        waiter = _Waiter(is_end, anyio.Event())
+    async def submit(self, command: Command, *ends: type[Event], turn: TurnId | None = None) -> Event:
+        """Returns the event of `ends` that ends it, after everything up to it was sent. Raises CommandRefused, RpcError."""
+        waiter = _Waiter(ends, turn, anyio.Event())
         self._waiters.append(waiter)
         try:
             await self.link.submit(command)
@@ -303,7 +303,7 @@ class EditorSession:
     async def _run_turn(self, turn: TurnId, command: events.Say | events.Continue) -> Json:
         self.updates.ours.add(turn)
         try:
-            end = await self.submit(command, lambda event: _ends(event, turn))
+            end = await self.submit(command, events.TurnEnded, events.TurnFailed, events.TurnInterrupted, turn=turn)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(_STOP_S):
                 await self._interrupt(turn)
@@ -367,7 +367,7 @@ class EditorSession:
 
     async def change(self, change: events.Configure | events.Rename) -> None:
         with anyio.move_on_after(_CHANGE_S):
-            await self.submit(change, lambda event: isinstance(event, events.SessionChanged))
+            await self.submit(change, events.SessionChanged)
 
     def modes(self) -> Json:
         return {
@@ -400,7 +400,3 @@ class EditorSession:
         """Of the answer to a request that opens it. No `models`: some editors refuse what they do not know."""
         self._options_sent = self.config_options()
         return {"modes": self.modes(), "configOptions": self._options_sent}
-
-
-def _ends(event: Event, turn: TurnId) -> bool:
-    return isinstance(event, events.TurnEnded | events.TurnFailed | events.TurnInterrupted) and event.turn == turn

@@ -41,6 +41,7 @@ from pinfold.events import (
 from pinfold.front.chat.dialogs import UserInteraction, ask_for_key, build_environment, fetch_weights, offer_extra
 from pinfold.front.chat.status_line import Status
 from pinfold.front.flags import Flags, flags_of, mount_settings
+from pinfold.front.pages import SERVER_KINDS
 from pinfold.text import exact_line, join_names, presentable_line
 
 if TYPE_CHECKING:
@@ -186,13 +187,6 @@ def _read_past(folder: Path, session: SessionId, upto: int) -> Past:
 
 ROWS = 24
 _LABEL = 16
-_KINDS = {
-    "ollama": "Ollama",
-    "lmstudio": "LM Studio",
-    "llamacpp": "llama.cpp",
-    "vllm": "vLLM",
-    "openai": "OpenAI-compatible server",
-}
 _ISOLATION = {
     "namespaces": "full isolation (namespaces), verified in each session",
     "landlock": "lite isolation (landlock), as user namespaces are not allowed: pinfold doctor",
@@ -215,7 +209,7 @@ def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
     for place, server in enumerate(found.servers[:4]):
         models = join_names([*map(server.name_of, server.models)], 3) if server.models else "no model yet"
         offers = ", needs a key" if server.needs_key else f": {models}"
-        yield "" if place else "model servers", f"{_KINDS.get(server.kind, server.kind)} at {server.base_url}{offers}"
+        yield "" if place else "model servers", f"{SERVER_KINDS[server.kind]} at {server.base_url}{offers}"
     if found.builtin:
         there = "here" if found.builtin_here else f"not here yet, {found.builtin_size}: pinfold model pull builtin"
         yield "built-in model", f"{found.builtin}, {there}"

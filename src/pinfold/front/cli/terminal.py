@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
+import sys
+import termios
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
@@ -13,7 +14,6 @@ from typing import TextIO
 import anyio
 import click
 
-from pinfold.app import ConfigError
 from pinfold.events import Json, plain_json
 from pinfold.front.progress import say
 from pinfold.text import presentable_line
@@ -57,6 +57,19 @@ def show_rows(rows: Iterable[tuple[Json, str]], *, as_json: bool, nothing: str =
         click.echo(nothing, err=True)
 
 
+def agrees(question: str) -> bool:
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # ignore what was typed before the question
+    return click.confirm(presentable_line(question), err=True)
+
+
+def confirm(question: str, look: str = "look at it first") -> None:
+    """Go on only if the user agrees."""
+    if not is_terminal(sys.stdin):
+        raise click.UsageError(f"there is no terminal to ask on; {look}, then use --yes")
+    if not agrees(question):
+        raise click.Abort
+
+
 async def set_on_signal(stopping: anyio.Event, words: str) -> None:
     """The first Ctrl-C says `words` and sets the event; a second one leaves at once."""
     with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
@@ -67,12 +80,13 @@ async def set_on_signal(stopping: anyio.Event, words: str) -> None:
             stopping.set()
 
 
-def run_editor(draft: Path) -> None:
-    """Let the user change a file in their editor. Raises ConfigError."""
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    try:
-        done = subprocess.run([*shlex.split(editor), str(draft)], check=False)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"the editor {editor!r} does not start; set EDITOR to one that does") from error
-    if done.returncode:
-        raise ConfigError(f"{editor} exited with {done.returncode}; nothing was changed")
+def start_in_background(arguments: Iterable[str], log: Path) -> subprocess.Popen[bytes]:
+    """Pinfold in a process that outlives this one."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pinfold", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )

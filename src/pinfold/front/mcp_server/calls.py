@@ -104,7 +104,7 @@ class Calls:
 
     async def _variables(self, client: Client, given: schemas.Variables) -> CallToolResult:
         offered = await self._session(client, given.session)
-        there = tuple(_fill(schemas.VariableResult, one) for one in await offered.variables())
+        there = await offered.variables()
         lines = [f"{one.name}: {one.type}{f' {one.shape}' if one.shape else ''}" for one in there]
         structure = schemas.VariablesResult(session=offered.id, variables=there)
         return result("\n".join(lines) or "(no variables)", structure)
@@ -195,7 +195,7 @@ def _text(data: bytes) -> str | None:
         return None
 
 
-def _fill(kind: type[_Result], source: object, **fields: Any) -> _Result:
+def _fill(kind: type[_Result], source: object, **fields: object) -> _Result:
     """With the attributes of `source` that have the same names."""
     rest = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in fields}
     return kind(**fields, **rest)
@@ -262,7 +262,7 @@ def sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     match value:
         case str():
             return sendable(value)

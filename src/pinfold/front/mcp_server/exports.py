@@ -351,7 +351,7 @@ def _with_protocol_errors(handler: _Handler) -> Callable[[Context, BaseModel], A
     return handle
 
 
-def _table(value: Any) -> Wire:
+def _table(value: object) -> Wire:
     return cast("Wire", value) if isinstance(value, dict) else {}
 
 

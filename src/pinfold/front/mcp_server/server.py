@@ -254,9 +254,7 @@ class _Sent:
 
 
 class RecentEvents(EventStore):
-    def __init__(self, events: int = EVENTS, size: int = BYTES) -> None:
-        self._most = events
-        self._size = size
+    def __init__(self) -> None:
         self._kept: deque[_Sent] = deque()
         self._held = 0
 
@@ -265,7 +263,7 @@ class RecentEvents(EventStore):
         sent = _Sent(secrets.token_hex(12), _client.get(), stream_id, message, size)
         self._kept.append(sent)
         self._held += size
-        while len(self._kept) > self._most or self._held > self._size:
+        while len(self._kept) > EVENTS or self._held > BYTES:
             self._held -= self._kept.popleft().size
         return sent.id
 

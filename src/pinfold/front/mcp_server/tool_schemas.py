@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from pinfold.app import Variable
+
 _SESSION = "Which session: an id or a name. Your own unless given."
 Named = Annotated[str | None, Meta(description=_SESSION)]
 
@@ -132,17 +134,9 @@ class RewoundResult(Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...]
 
 
-class VariableResult(Struct, frozen=True, kw_only=True):
-    name: str
-    type: str
-    shape: str | None = None
-    size: int | None = None
-    cell: int | None = None
-
-
 class VariablesResult(Struct, frozen=True, kw_only=True):
     session: str
-    variables: tuple[VariableResult, ...]
+    variables: tuple[Variable, ...]
 
 
 class FileResult(Struct, frozen=True, kw_only=True):

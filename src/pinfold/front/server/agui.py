@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Iterator
 from typing import cast
 
@@ -11,7 +10,7 @@ from starlette.responses import Response
 from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
 from pinfold.events import Json
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Nothing
-from pinfold.front.server.event_stream import EventStream
+from pinfold.front.server.event_stream import EventStream, sse_data
 from pinfold.front.server.openai_types import RunRequest
 from pinfold.front.server.wire import AGENT, SESSION, Wire, caller_of, wire_of
 from pinfold.front.server.wire_input import WireInput, as_object, read_chat, read_terms
@@ -32,15 +31,15 @@ async def run_agent(call: Call[Nothing, RunRequest]) -> Response:
 async def _stream(wire: Wire, given: WireInput, run: TurnRun, thread: str, run_id: str) -> AsyncGenerator[str]:
     ids = {"threadId": thread, "runId": run_id}
     events = _RunEvents(run_id)
-    yield _line({"type": "RUN_STARTED", **ids})
-    yield _line({"type": "STATE_SNAPSHOT", "snapshot": {"session": run.place.session}})
+    yield sse_data({"type": "RUN_STARTED", **ids})
+    yield sse_data({"type": "STATE_SNAPSHOT", "snapshot": {"session": run.place.session}})
     async for piece in run.follow():
         for event in events.add(piece):
-            yield _line(event)
+            yield sse_data(event)
         if isinstance(piece, Ended):
             if piece.status in ("completed", "waiting"):
                 wire.remember(given, run.place, events.calls, events.text)
-            yield _line(_end(piece, events.calls, ids))
+            yield sse_data(_end(piece, events.calls, ids))
 
 
 def _end(end: Ended, calls: list[Called], ids: dict[str, Json]) -> dict[str, Json]:
@@ -124,10 +123,6 @@ def _part(part: dict[str, Json]) -> dict[str, Json]:
         url = f"data:{source.get('mimeType')};base64,{value}" if source.get("type") == "data" else value
         return {"type": "image_url", "image_url": {"url": url}}
     return part
-
-
-def _line(event: dict[str, Json]) -> str:
-    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
 
 
 ENDPOINTS: tuple[AnyEndpoint, ...] = (

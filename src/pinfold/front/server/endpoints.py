@@ -18,7 +18,7 @@ from starlette.routing import Route
 from pinfold.app import BlobMissing, CommandRefused, NoSuchSession, OwnerGone, PageRefused, SessionBusy, TurnError
 from pinfold.app.clients import FileRefused, NoSuchFile, ServedSessions
 from pinfold.events import Json, PinfoldError, Unavailable, convert, decode_json
-from pinfold.front.server.gate import CLIENT, TICKET, BodyTooLarge, error_body
+from pinfold.front.server.gate import CLIENT, TICKET, BodyTooLarge, Credentials, error_response
 
 logger = logging.getLogger(__name__)
 BINARY = "application/octet-stream"
@@ -79,6 +79,10 @@ class Call(Struct, Generic[Query, Body]):
         return self.request.app.state.sessions
 
     @property
+    def credentials(self) -> Credentials:
+        return self.request.app.state.credentials
+
+    @property
     def session(self) -> str:
         return self.request.path_params["session"]
 
@@ -116,7 +120,7 @@ class Endpoint(Struct, Generic[Query, Body], frozen=True):
         except ClientDisconnect:
             return Response(status_code=499)
         except HTTPException as error:  # a form that cannot be read
-            return json_response(error_body(error.detail, error.status_code, "BadInput"), error.status_code)
+            return error_response(error.detail, error.status_code, "BadInput")
         except Exception as error:  # noqa: BLE001 - every failure becomes an answer, an unknown one is logged
             return failure(error, is_foreign=not self.path.startswith("/api/"))
         if isinstance(answer, Response):
@@ -168,10 +172,7 @@ def failure(error: Exception, *, is_foreign: bool = False) -> Response:
         if isinstance(error, kind):
             status = foreign if is_foreign else own
             param = error.param if isinstance(error, BadInput) else None
-            answer = json_response(error_body(str(error), status, kind.__name__, param), status)
-            if status in (429, 503):
-                answer.headers["retry-after"] = "1"
-            return answer
+            again = {"retry-after": "1"} if status in (429, 503) else {}
+            return error_response(str(error), status, kind.__name__, param, again)
     logger.error("a request failed: %s", "".join(traceback.format_exception(error)))
-    words = "the server failed; its log has the details (pinfold doctor says where)"
-    return json_response(error_body(words, 500, "ServerError"), 500)
+    return error_response("the server failed; its log has the details (pinfold doctor says where)", 500, "ServerError")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 import anyio
@@ -10,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pinfold.app import Link, OwnerGone, Subscription, background
-from pinfold.events import Delta, Entry, encode, entry_line
+from pinfold.events import Delta, Entry, Json, encode, entry_line
 
 BEAT = ": waiting\n\n"
 BEAT_S = 15.0
@@ -100,6 +101,10 @@ def _lines_ready(first: Entry | Delta, feed: AsyncIterator[Entry | Delta]) -> st
         size += len(lines[-1])
         item = feed.next_ready() if size < _TOGETHER and isinstance(feed, Subscription) else None
     return "".join(lines)
+
+
+def sse_data(value: Mapping[str, Json]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
 
 def sse_line(item: Entry | Delta) -> str:

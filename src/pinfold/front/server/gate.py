@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from urllib.parse import parse_qs
 
@@ -116,9 +116,7 @@ class Gate:
                     await self.app(scope, _limited(scope, receive), _hardened(send))
                 else:
                     headers = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
-                    answer = JSONResponse(
-                        error_body(refusal.message, refusal.status, "Refused"), refusal.status, headers
-                    )
+                    answer = error_response(refusal.message, refusal.status, "Refused", headers=headers)
                     await answer(scope, receive, _hardened(send))
             case _:  # no websocket is offered
                 await receive()
@@ -165,6 +163,12 @@ def error_body(message: str, status: int, code: str, param: str | None = None) -
     """As clients of OpenAI know it; `code` is our own name of what is wrong."""
     kind = _KINDS.get(status, "server" if status >= 500 else "invalid_request")
     return {"error": {"message": message, "type": f"{kind}_error", "param": param, "code": code}}
+
+
+def error_response(
+    message: str, status: int, code: str, param: str | None = None, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    return JSONResponse(error_body(message, status, code, param), status, headers)
 
 
 def is_upload(path: str) -> bool:

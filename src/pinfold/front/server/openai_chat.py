@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from secrets import token_hex
@@ -13,18 +12,10 @@ from starlette.responses import Response
 from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
 from pinfold.events import Json
 from pinfold.front.server.endpoints import AnyEndpoint, BadInput, Call, Endpoint, Nothing, json_response
-from pinfold.front.server.event_stream import EventStream
-from pinfold.front.server.gate import error_body
+from pinfold.front.server.event_stream import EventStream, sse_data
+from pinfold.front.server.gate import error_body, error_response
 from pinfold.front.server.openai_types import ChatCompletion, ChatRequest, ChatUsage
-from pinfold.front.server.wire import (
-    AGENT,
-    SESSION,
-    Wire,
-    caller_of,
-    failed_status,
-    usage_counts,
-    wire_of,
-)
+from pinfold.front.server.wire import AGENT, SESSION, Wire, caller_of, failed_status, wire_of
 from pinfold.front.server.wire_input import WireInput, as_object, read_chat, read_terms
 
 
@@ -119,8 +110,7 @@ async def _whole(reply: _Reply) -> Response:
     assert answer.end is not None
     reply.remember(answer)
     if answer.end.status in ("failed", "cancelled"):
-        status = failed_status(answer.end)
-        return json_response(error_body(answer.end.error, status, "TurnFailed"), status, reply.headers())
+        return error_response(answer.end.error, failed_status(answer.end), "TurnFailed", headers=reply.headers())
     choice = {
         "index": 0,
         "message": answer.to_message(),
@@ -137,7 +127,7 @@ async def _stream(reply: _Reply, *, counts: bool) -> AsyncGenerator[str]:
 
     def chunk(delta: Mapping[str, Json], finish: str | None = None) -> str:
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-        return _line({**reply.envelope("chat.completion.chunk"), "choices": [choice], **more})
+        return sse_data({**reply.envelope("chat.completion.chunk"), "choices": [choice], **more})
 
     yield chunk({"role": "assistant", "content": "", "refusal": None})
     async for piece in reply.pieces:
@@ -146,16 +136,12 @@ async def _stream(reply: _Reply, *, counts: bool) -> AsyncGenerator[str]:
     assert answer.end is not None
     reply.remember(answer)
     if answer.end.status in ("failed", "cancelled"):
-        yield _line(error_body(answer.end.error, failed_status(answer.end), "TurnFailed"))
+        yield sse_data(error_body(answer.end.error, failed_status(answer.end), "TurnFailed"))
     else:
         yield chunk({}, answer.finish_reason())
         if counts:
-            yield _line({**reply.envelope("chat.completion.chunk"), "choices": [], "usage": _usage(answer.end)})
+            yield sse_data({**reply.envelope("chat.completion.chunk"), "choices": [], "usage": _usage(answer.end)})
     yield "data: [DONE]\n\n"
-
-
-def _line(value: Mapping[str, Json]) -> str:
-    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
 
 def _tool_call(call: Called) -> dict[str, Json]:
@@ -163,12 +149,12 @@ def _tool_call(call: Called) -> dict[str, Json]:
 
 
 def _usage(end: Ended) -> ChatUsage:
-    told, cached, said = usage_counts(end)
+    used = end.usage
     return {
-        "prompt_tokens": told,
-        "completion_tokens": said,
-        "total_tokens": told + said,
-        "prompt_tokens_details": {"cached_tokens": cached, "audio_tokens": 0},
+        "prompt_tokens": used.input_tokens,
+        "completion_tokens": used.output_tokens,
+        "total_tokens": used.total,
+        "prompt_tokens_details": {"cached_tokens": used.cached_tokens, "audio_tokens": 0},
         "completion_tokens_details": {
             "reasoning_tokens": 0,
             "audio_tokens": 0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from secrets import token_hex
@@ -23,17 +22,10 @@ from pinfold.front.server.endpoints import (
     UnknownName,
     json_response,
 )
-from pinfold.front.server.event_stream import EventStream
+from pinfold.front.server.event_stream import EventStream, sse_data
 from pinfold.front.server.openai_types import Deleted, ResponseRecord, ResponseRequest, ResponseUsage
 from pinfold.front.server.response_items import ResponseItems
-from pinfold.front.server.wire import (
-    AGENT,
-    SESSION,
-    Wire,
-    caller_of,
-    usage_counts,
-    wire_of,
-)
+from pinfold.front.server.wire import AGENT, SESSION, Wire, caller_of, wire_of
 from pinfold.front.server.wire_input import WireInput, as_object, read_response_input, read_terms
 
 _STATUS = {"waiting": "completed"}
@@ -196,9 +188,9 @@ async def _stream(work: _Work) -> AsyncGenerator[str]:
 
     def line(event: Mapping[str, Json]) -> str:
         nonlocal number
-        told = json.dumps({**event, "sequence_number": number}, ensure_ascii=False)
+        told = sse_data({**event, "sequence_number": number})
         number += 1
-        return f"event: {event['type']}\ndata: {told}\n\n"
+        return f"event: {event['type']}\n{told}"
 
     begun = work.stored.build([], None)
     yield line({"type": "response.created", "response": begun})
@@ -252,13 +244,13 @@ def _find(wire: Wire, id_: str) -> StoredResponse:
 
 
 def _usage(end: Ended) -> ResponseUsage:
-    told, cached, said = usage_counts(end)
+    used = end.usage
     return {
-        "input_tokens": told,
-        "input_tokens_details": {"cached_tokens": cached},
-        "output_tokens": said,
+        "input_tokens": used.input_tokens,
+        "input_tokens_details": {"cached_tokens": used.cached_tokens},
+        "output_tokens": used.output_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": told + said,
+        "total_tokens": used.total,
     }
 
 

@@ -77,7 +77,7 @@ def _operation(one: AnyEndpoint, schemas: dict[str, Json]) -> dict[str, Json]:
     return described
 
 
-def _is_needed(kind: Any) -> bool:
+def _is_needed(kind: object) -> bool:
     """Whether a body must be sent: not if each of its fields may be left out."""
     return not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)) or any(
         field.required for field in msgspec.structs.fields(kind)

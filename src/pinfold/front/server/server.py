@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -40,17 +40,10 @@ from pinfold.front.server import (
 )
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing, routes_of
 from pinfold.front.server.event_stream import SLOW_S
-from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_body
+from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_response
 
 access_log = logging.getLogger("pinfold.access")
 ASSETS = Path(__file__).parent / "assets"
-_TYPES = {
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".css": "text/css",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain",
-}
 _WAITING = 1024
 _LEAVE_S = 3
 """How long open streams may take to end."""
@@ -84,21 +77,18 @@ class Ticket(Struct, frozen=True):
 
 
 async def log_in(call: Call[Nothing, Login]) -> Token | Response:
-    credentials: Credentials = call.request.app.state.credentials
-    if token := credentials.log_in(call.body.code):
+    if token := call.credentials.log_in(call.body.code):
         return Token(token)
     words = "this code was used already or is older than a minute; open the address that `pinfold serve` prints"
-    return JSONResponse(error_body(words, 403, "LoginRefused"), 403)
+    return error_response(words, 403, "LoginRefused")
 
 
 async def issue_code(call: Call[Nothing, Nothing]) -> Code:
-    credentials: Credentials = call.request.app.state.credentials
-    return Code(credentials.issue_code())
+    return Code(call.credentials.issue_code())
 
 
 async def issue_ticket(call: Call[Nothing, TicketRequest]) -> Ticket:
-    credentials: Credentials = call.request.app.state.credentials
-    return Ticket(credentials.issue_ticket(call.body.path))
+    return Ticket(call.credentials.issue_ticket(call.body.path))
 
 
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
@@ -121,19 +111,11 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
 # --- pages
 
 
-async def page(_: Request) -> Response:
-    return _asset("index.html")
-
-
 async def asset(request: Request) -> Response:
-    return _asset(request.path_params["name"])
-
-
-def _asset(name: str) -> Response:
-    path = ASSETS / name
-    if path.parent != ASSETS or path.suffix not in _TYPES or not path.is_file():
-        return JSONResponse(error_body("there is no such file", 404, "NotFound"), 404)
-    return Response(path.read_bytes(), media_type=_TYPES[path.suffix])
+    path = ASSETS / request.path_params.get("name", "index.html")
+    if path.parent != ASSETS or not path.is_file():
+        raise HTTPException(404)
+    return FileResponse(path)
 
 
 async def health(_: Request) -> Response:
@@ -158,16 +140,15 @@ async def explain_refusal(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
-        body = error_body(f"this path takes {allowed}", 405, "MethodNotAllowed")
-        return JSONResponse(body, 405, {"allow": allowed})
+        return error_response(f"this path takes {allowed}", 405, "MethodNotAllowed", headers={"allow": allowed})
     words = "there is nothing at this path; GET /docs lists what there is"
-    return JSONResponse(error_body(words, error.status_code, "NotFound"), error.status_code, error.headers)
+    return error_response(words, error.status_code, "NotFound", headers=error.headers)
 
 
 def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]) -> Gate:
     """Everything behind the gate; nothing is served without it."""
     routes: list[BaseRoute] = [
-        Route("/", page),
+        Route("/", asset),
         Route("/assets/{name}", asset),
         Route("/health", health),
         Route("/openapi.json", describe),

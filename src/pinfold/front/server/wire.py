@@ -250,11 +250,6 @@ def failed_status(end: Ended) -> int:
     return 409 if end.status == "cancelled" else 503 if end.temporary else 500
 
 
-def usage_counts(end: Ended) -> tuple[int, int, int]:
-    """Input, of that from a cache, output."""
-    return end.usage.input_tokens, end.usage.cached_tokens, end.usage.output_tokens
-
-
 def _tell_earlier(messages: Iterable[WireMessage]) -> str:
     told = "\n\n".join(f"{one.role}: {one.text}" for one in messages if one.text)
     return f"[The conversation so far, as the client has it:\n{cap_text(told, _EARLIER)}]"

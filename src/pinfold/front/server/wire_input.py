@@ -159,29 +159,17 @@ def _response_item(given: Json, param: str) -> WireMessage | None:
             return WireMessage(role="assistant", calls=((call, name, arguments),))
         case {"type": "reasoning" | "item_reference" | "compaction"}:
             return None  # what the model thought is in the session
-        case {"role": "user", "content": content}:
-            return _user_message(content, param)
-        case {"role": "assistant", "content": content}:
-            return WireMessage(role="assistant", text=_text_of(content, param))
-        case {"role": "system" | "developer", "content": content}:
-            return WireMessage(role="system", text=_text_of(content, param))
+        case {"role": "user" | "assistant" | "system" | "developer", "content": _}:
+            return _chat_message(given, param)
         case _:
             raise BadInput(f"{param} is no item that is known here", param)
 
 
 def _text_of(content: Json, param: str) -> str:
-    if isinstance(content, str):
-        return content
-    texts: list[str] = []
-    for part in cast("list[Json]", content) if isinstance(content, list) else [None]:
-        match part:
-            case {"type": kind, "text": str(text)} if kind in _TEXT_PARTS:
-                texts.append(text)
-            case {"type": "refusal", "refusal": str(text)}:
-                texts.append(text)
-            case _:
-                raise BadInput(f"{param}.content must be text here", param)
-    return "\n\n".join(texts)
+    read = _user_message(content, param)
+    if read.pictures or read.files:
+        raise BadInput(f"{param}.content must be text here", param)
+    return read.text
 
 
 def _user_message(content: Json, param: str) -> WireMessage:
@@ -192,7 +180,9 @@ def _user_message(content: Json, param: str) -> WireMessage:
     files: list[AttachedFile] = []
     for part in cast("list[Json]", content) if isinstance(content, list) else [None]:
         match part:
-            case {"type": kind, "text": str(text)} if kind in _TEXT_PARTS:
+            case {"type": kind, "text": str(text)} | {"type": "refusal" as kind, "refusal": str(text)} if (
+                kind in _TEXT_PARTS
+            ):
                 texts.append(text)
             case {"type": "image_url", "image_url": {"url": str(url)}} | {"type": "input_image", "image_url": str(url)}:
                 pictures.append(_data_in(url, param))

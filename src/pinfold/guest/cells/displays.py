@@ -123,10 +123,10 @@ class DisplayHandle:
     def __init__(self, display_id: str | None = None) -> None:
         self.display_id = display_id or os.urandom(16).hex()
 
-    def display(self, obj: object, **options: Any) -> None:
+    def display(self, obj: object, **options: object) -> None:
         display(obj, display_id=self.display_id, **options)
 
-    def update(self, obj: object, **options: Any) -> None:
+    def update(self, obj: object, **options: object) -> None:
         update_display(obj, display_id=self.display_id, **options)
 
 
@@ -150,7 +150,7 @@ def display(*objs: object, display_id: str | bool | None = None, **options: Any)
     return handle
 
 
-def update_display(obj: object, *, display_id: str, **options: Any) -> None:
+def update_display(obj: object, *, display_id: str, **options: object) -> None:
     display(obj, display_id=display_id, **{**options, "update": True})
 
 

@@ -37,7 +37,7 @@ def _patch_pandas(pandas: ModuleType) -> None:
         _wrap(kind, "dropna", _count_dropped)
 
 
-def _wrap(place: Any, name: str, wrapped: Callable[[Any], Any]) -> None:
+def _wrap(place: object, name: str, wrapped: Callable[[Any], Any]) -> None:
     from functools import wraps
 
     function = getattr(place, name)

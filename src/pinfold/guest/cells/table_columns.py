@@ -102,32 +102,6 @@ class Column:
             missing = empty if missing is None else missing | empty
         return array, missing if missing is not None and missing.any() else None
 
-    def ranks(self) -> tuple[Any, Any] | None:
-        """As `numbers`, of text in an array of pyarrow or polars: only texts that differ are compared."""
-        numpy: Any = sys.modules.get("numpy")
-        array, library = self.array, _library_of(self.array)
-        if numpy is None or not len(array):
-            return None
-        if library == "polars" and str(array.dtype) == "String":
-            return array.rank("dense").fill_null(0).to_numpy(), array.is_null().to_numpy()
-        encoded = self.encode()
-        if encoded is None:
-            return None
-        texts, codes, missing = encoded
-        places = numpy.empty(len(texts), "i8")
-        places[sorted(range(len(texts)), key=texts.__getitem__)] = numpy.arange(len(texts))
-        return places[codes] if len(texts) else codes, missing
-
-    def encode(self) -> tuple[list[str], Any, Any] | None:
-        """Of text in an array of pyarrow: those that differ, which of them each row has, and where it is missing."""
-        array = self.array
-        if _library_of(array) != "pyarrow" or str(array.type) not in TEXTS or not len(array):
-            return None
-        chunks = array.dictionary_encode().unify_dictionaries().chunks
-        texts = chunks[0].dictionary.to_numpy(zero_copy_only=False).tolist()
-        codes = sys.modules["numpy"].concatenate([chunk.indices.fill_null(0).to_numpy() for chunk in chunks])
-        return texts, codes, array.is_null().to_numpy()
-
     def dates(self, rows: slice) -> list[str] | None:
         """Times of whole seconds as ISO text, from an array of numpy; None if there are others, or a missing one."""
         numpy: Any = sys.modules.get("numpy")
@@ -249,6 +223,6 @@ def _labels(index: object) -> Any:
     return object.__getattribute__(index, "_values")
 
 
-def _own(array: Any, rows: int) -> Any:
+def _own(array: object, rows: int) -> Any:
     """An array of the program's own is not read: each of its values is the type's name."""
     return array if _library_of(array) else [describe(array)] * rows

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from ..toolbox.files import Refused
 from .inventory import name_of
-from .plain_values import AS_IS, NONE, describe, key_of, plain, simplify
+from .plain_values import AS_IS, FLOAT, NONE, describe, key_of, plain, simplify
 from .table_columns import Column, columns_of
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -28,8 +28,8 @@ TEXT_CHARS = 10_000
 """Of a variable that is no table."""
 SORTED_NUMBERS, SORTED_TEXTS = 20_000_000, 5_000_000
 """Rows that can be sorted: no signal interrupts numpy."""
-PART, FOUND_PART = 50_000, 5_000
-"""Rows read at once, and searched: of those there is a copy."""
+PART = 50_000
+"""Rows read at once: of those there is a copy."""
 SAMPLE = 200_000
 """Cells of a table that summaries read, in rows evenly spaced, and at least this many rows:"""
 SAMPLE_ROWS = 10_000
@@ -38,14 +38,8 @@ MOST_FLOAT = 1e300
 """What is beyond has no place in a histogram."""
 KEPT = 4
 """Tables, and of each the orders and the filters, that are kept."""
-POSSIBLE_CHARS = {
-    "b": frozenset("truefals"),
-    "i": frozenset("0123456789-"),
-    "u": frozenset("0123456789"),
-    "f": frozenset("0123456789.+-einf"),
-    "M": frozenset("0123456789.+-:t"),
-}
-"""In the text of truth values, numbers and dates, by numpy's letter for them."""
+POSSIBLE_CHARS = frozenset("0123456789.+-:einftrusal")
+"""In the text of numbers, dates and truth values."""
 
 
 class Pages:
@@ -140,7 +134,7 @@ class Table:
         return self._summaries[at]
 
 
-def _keep(kept: dict[Any, Any], key: object, found: Any) -> Any:
+def _keep(kept: dict[Any, Any], key: object, found: object) -> Any:
     while len(kept) >= KEPT:
         del kept[next(iter(kept))]
     kept[key] = found
@@ -161,28 +155,15 @@ def sort_rows(column: Column, rows: int, *, descending: bool) -> Any:
     most = SORTED_TEXTS if numbers is None else SORTED_NUMBERS
     if rows > most:
         raise Refused(f"{rows:,} rows are too many to sort by {column.name!r} here; at most {most:,}; sort in a cell")
-    numbers = numbers or column.ranks()
     if numbers is not None:
         return _sort_numbers(*numbers, descending=descending)
-    values = _keys(column.select(slice(None)))
-    present = [row for row, value in enumerate(values) if value is not None]
+    values: list[Any] = _keys(column.select(slice(None)))
     kinds = set(map(type, values))  # only types that are Python's own
     if str in kinds and not kinds <= {str, type(None)}:
-        values = [(type(value) is str, value) for value in values]
-    sample = values[:: rows // 1000 or 1]
-    if len(set(sample)) * 4 < len(sample):  # few different ones: sort those alone
-        groups: dict[Any, list[int]] = {}
-        for row in present:
-            groups.setdefault(values[row], []).append(row)
-        ordered = [row for value in sorted(groups, reverse=descending) for row in groups[value]]
-    else:
-        ordered = sorted(present, key=values.__getitem__, reverse=descending)
-    if len(ordered) < rows:
-        there = bytearray(rows)
-        for row in present:
-            there[row] = 1
-        ordered += [row for row in range(rows) if not there[row]]
-    return _compact(ordered)
+        values = [None if value is None else (type(value) is str, value) for value in values]
+    present = [row for row, value in enumerate(values) if value is not None]
+    missing = [row for row, value in enumerate(values) if value is None]
+    return _compact(sorted(present, key=values.__getitem__, reverse=descending) + missing)
 
 
 def _sort_numbers(keys: Any, missing: Any, *, descending: bool) -> Any:
@@ -204,8 +185,8 @@ def _compact(rows: list[int]) -> memoryview:
     return packed
 
 
-def _keys(values: list[Any], key: Callable[[Any], Plain] = key_of) -> list[Any]:
-    return values if set(map(id, map(type, values))) <= AS_IS else [key(value) for value in values]
+def _keys(values: list[Any]) -> list[Any]:
+    return values if set(map(id, map(type, values))) <= AS_IS else [key_of(value) for value in values]
 
 
 def find_rows(columns: Iterable[Column], rows: int, needle: str) -> bytearray:
@@ -213,61 +194,20 @@ def find_rows(columns: Iterable[Column], rows: int, needle: str) -> bytearray:
     found = bytearray(rows)
     for column in columns:
         numbers = None if column.is_category else column.numbers()
-        chars = None if numbers is None else POSSIBLE_CHARS.get(numbers[0].dtype.kind)
-        if chars is not None and not chars.issuperset(needle):
+        if numbers is not None and numbers[0].dtype.kind in "biufM" and not POSSIBLE_CHARS.issuperset(needle):
             continue
-        if numbers is not None and numbers[0].dtype.kind in "biuf":
-            _find_numbers(*numbers, needle, found)
-            continue
-        encoded = column.encode()
-        if encoded is not None:
-            texts, codes, missing = encoded
-            hits = bytearray(len(texts))
-            _find_texts(lambda part, texts=texts: texts[part], needle, hits)
-            _add_rows(hits, codes, missing, found)
-            continue
-        _find_texts(lambda part, column=column: column.dates(part) or _texts(column.select(part)), needle, found)
+        for start in range(0, rows, PART):
+            part = slice(start, start + PART)
+            texts = column.dates(part) or _texts(column.select(part))
+            for row, text in enumerate(texts, start):
+                found[row] |= needle in text.casefold()
     return found
 
 
 def _texts(values: list[Any]) -> list[str]:
-    return ["" if one is None else one if type(one) is str else str(one) for one in _keys(values, simplify)]
-
-
-def _find_texts(read: Callable[[slice], list[str]], needle: str, found: bytearray) -> None:
-    for start in range(0, len(found), FOUND_PART):
-        texts = read(slice(start, start + FOUND_PART))
-        _mark_rows("\0".join(texts).casefold(), "\0", needle, texts, memoryview(found)[start:])
-
-
-def _find_numbers(keys: Any, missing: Any, needle: str, found: bytearray) -> None:
-    hits = bytearray(len(found))
-    for start in range(0, len(hits), FOUND_PART):
-        part = keys[start : start + FOUND_PART].tolist()
-        _mark_rows(repr(part)[1:-1].casefold(), ", ", needle, part, memoryview(hits)[start:])
-    _add_rows(hits, ..., missing, found)
-
-
-def _add_rows(hits: bytearray, codes: Any, missing: Any, found: bytearray) -> None:
-    """`hits` are those of the rows, or of the values that `codes` names for each row."""
-    numpy: Any = sys.modules["numpy"]
-    marked = numpy.frombuffer(hits, "?")[codes]
-    numpy.frombuffer(found, "?")[:] |= marked if missing is None else marked & ~missing
-
-
-def _mark_rows(joined: str, end: str, needle: str, rows: list[Any], found: memoryview) -> None:
-    """Looks through the texts of all rows at once, which is many times faster than one by one."""
-    if end in needle or joined.count(end) != len(rows) - 1:  # a text has it, too
-        for row, value in enumerate(rows):
-            found[row] |= needle in str(value).casefold()
-        return
-    row = behind = 0
-    at = joined.find(needle)
-    while at >= 0:
-        row += joined.count(end, behind, at)
-        found[row] = 1
-        behind = joined.find(end, at)
-        at = joined.find(needle, behind) if behind >= 0 else -1
+    if not set(map(id, map(type, values))) <= AS_IS | {FLOAT}:
+        values = [simplify(value) for value in values]
+    return ["" if one is None or one != one else str(one) for one in values]  # noqa: PLR0124 - not a number
 
 
 def summarize(column: Column, rows: int, step: int) -> dict[str, object]:

@@ -155,7 +155,7 @@ class _Stack(StackSummary):
     notes: dict[int, str]
     gaps: dict[int, str]
 
-    def format_frame_summary(self, frame_summary: FrameSummary, **options: Any) -> str:
+    def format_frame_summary(self, frame_summary: FrameSummary, **options: object) -> str:
         """`options` are those of the Python that runs; 3.13 has one more than 3.11."""
         gap = self.gaps.get(id(frame_summary))
         if gap is not None:

@@ -175,10 +175,10 @@ def set_hostname(name: bytes) -> None:
     _check_result(_libc.sethostname(name, ctypes.c_size_t(len(name))), "sethostname")
 
 
-def drop_capabilities(keep: tuple[int, ...] = ()) -> None:
-    """All but these, from every set, for good."""
-    limit_capabilities(keep)
-    set_capabilities(keep)
+def drop_capabilities() -> None:
+    """From every set, for good."""
+    limit_capabilities(())
+    set_capabilities(())
 
 
 def limit_capabilities(keep: tuple[int, ...]) -> None:

@@ -87,7 +87,7 @@ def _is_plain(root: Any) -> bool:
     return type(root) is sys.modules["numpy"].ndarray and root.flags.forc and not root.dtype.hasobject
 
 
-def _can_view(value: Any) -> bool:
+def _can_view(value: object) -> bool:
     numpy = sys.modules["numpy"]
     return type(value) in (numpy.ndarray, numpy.recarray, numpy.matrix)
 
@@ -190,7 +190,7 @@ def pandas_value(pickler: Pickler, value: Any) -> object:
     return NotImplemented
 
 
-def _inside(value: Any) -> dict[int, object]:
+def _inside(value: object) -> dict[int, object]:
     """The arrays that a value of pandas keeps its data in, its own and numpy's."""
     arrays: dict[int, object] = {}
     ahead: list[Any] = [value]

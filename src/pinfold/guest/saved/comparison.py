@@ -50,7 +50,7 @@ class Comparison:
                 break
         return self.difference
 
-    def _pair(self, saved: Any, read: Any) -> str | None:
+    def _pair(self, saved: object, read: object) -> str | None:
         if saved is read:
             return None
         kind, other = kind_of(saved), kind_of(read)
@@ -87,7 +87,7 @@ class Comparison:
                 return OTHER_VALUE
         return self._instance(kind, saved, read)
 
-    def _container(self, kind: type, saved: Any, read: Any) -> str | None:
+    def _container(self, kind: type, saved: object, read: object) -> str | None:
         if has_own_ways(kind):
             return None
         base, items = next((base, items) for base, items in ITEMS if issubclass(kind, base))
@@ -134,7 +134,7 @@ def _content(cell: CellType) -> object:
         return None
 
 
-def _is_unequal(saved: Any, read: Any) -> bool:
+def _is_unequal(saved: object, read: object) -> bool:
     """In the eyes of its own class, if that can see."""
     try:
         return bool(saved == saved) and not saved == read  # noqa: PLR0124, SIM201 - what it says of itself first
@@ -142,7 +142,7 @@ def _is_unequal(saved: Any, read: Any) -> bool:
         return False
 
 
-def _same_atom(saved: Any, read: Any) -> bool:
+def _same_atom(saved: object, read: object) -> bool:
     return type(saved) is type(read) and (saved == read or saved != saved)  # noqa: PLR0124 - not a number is not itself
 
 

@@ -240,11 +240,11 @@ def make_view(holder: Any, format_: str, shape: tuple[int, ...], read_only: bool
     return view.toreadonly() if read_only and not view.readonly else view
 
 
-def match_again(pattern: Any, way: str, text: Any, start: int, end: int) -> object:
+def match_again(pattern: object, way: str, text: object, start: int, end: int) -> object:
     return getattr(pattern, way)(text, start, end)
 
 
-def names_view(way: str, of: Any) -> object:
+def names_view(way: str, of: object) -> object:
     return getattr(of, way)()
 
 
@@ -278,7 +278,7 @@ def file_array(path: str, mode: str, layout: tuple[Any, tuple[int, ...], int, st
     return memmap(path, dtype=dtype, mode=mode, offset=offset, shape=shape, order=order)
 
 
-def arrow_part(data: Any, kind: str) -> object:
+def arrow_part(data: object, kind: str) -> object:
     """A table, or the column or batch it was wrapped around."""
     table: Any = import_module("pyarrow.ipc").open_stream(data).read_all()
     if kind == "table":

@@ -36,7 +36,7 @@ def import_name(module: object) -> str | None:
     return None
 
 
-def is_named(value: Any, module_name: object, path: object) -> bool:
+def is_named(value: object, module_name: object, path: object) -> bool:
     """Whether a new process finds this very thing under its name."""
     if type(module_name) is not str or type(path) is not str or module_name == SESSION:
         return False
@@ -53,7 +53,7 @@ def is_named(value: Any, module_name: object, path: object) -> bool:
     return found is value
 
 
-def full_name(value: Any) -> str | None:
+def full_name(value: object) -> str | None:
     """`module:name` of a library's class or function, under which a new process finds it."""
     if not callable(value):
         return None

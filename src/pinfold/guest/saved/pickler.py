@@ -155,7 +155,7 @@ class Graph:
             if held is not None:
                 self.known[id(held)] = (module_name, name)
 
-    def add(self, name: str, value: Any) -> None:
+    def add(self, name: str, value: object) -> None:
         """A variable. Others refer to it by name, if it matters that it is this object."""
         kind = kind_of(value)
         if id(value) in self.known or kind in ATOMS or kind in (tuple, frozenset, types.BuiltinFunctionType):
@@ -311,7 +311,7 @@ class Pickler(_Pickler):
             self.seen[key] = obj
         return None
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: object) -> Any:
         kind = kind_of(obj)
         how = self.graph.how(kind)
         if how.kept and id(obj) in how.kept:
@@ -325,7 +325,7 @@ class Pickler(_Pickler):
             self.seen[id(obj)] = obj
         return self._sessions(obj, how) if how.is_sessions else NotImplemented
 
-    def _sessions(self, obj: Any, how: TypeTraits) -> Any:
+    def _sessions(self, obj: object, how: TypeTraits) -> Any:
         if how.has_own_ways:
             self.found.may_differ = True
             return NotImplemented

@@ -55,7 +55,7 @@ class ModuleGlobals:
         self.module = module
 
 
-def has_name(value: Any) -> bool:
+def has_name(value: object) -> bool:
     """Whether a new process finds it under the name that it says it has."""
     return is_named(value, getattr(value, "__module__", None), getattr(value, "__qualname__", None))
 
@@ -259,7 +259,7 @@ def plain_of(kind: type) -> type | None:
     return None
 
 
-def instance(value: Any, plain: type | None, attributes: dict[str, Any] | None) -> Any:
+def instance(value: object, plain: type | None, attributes: dict[str, Any] | None) -> Any:
     """As pickle does it, but without the class's `__new__`, or with the very dict that holds its attributes."""
     make, args, *rest = value.__reduce_ex__(5)
     state, items, pairs = (*rest, None, None, None)[:3]
@@ -330,7 +330,7 @@ def mapping_proxy(_: Pickler, value: types.MappingProxyType[Any, Any]) -> object
     return types.MappingProxyType, (get_referents(value)[0],)
 
 
-def names_view(_: Pickler, value: Any) -> object:
+def names_view(_: Pickler, value: object) -> object:
     """`keys()`, `values()`, `items()` of a dict."""
     return constructors.names_view, (name_of(kind_of(value)).rpartition("_")[2], get_referents(value)[0])
 
@@ -343,7 +343,7 @@ def match(_: Pickler, value: Any) -> object:
     raise Unsaved("a match that cannot be found again")
 
 
-def collection(pickler: Pickler, value: Any) -> object:
+def collection(pickler: Pickler, value: object) -> object:
     """Of a subclass, without its `__init__`: pickle would call it with arguments that are not its own."""
     pickler.seen[id(value)] = value
     kind = kind_of(value)

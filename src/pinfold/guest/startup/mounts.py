@@ -145,36 +145,32 @@ class Root:
         for path, tree, is_folder in self._trees:
             self.put(path, tree, is_folder=is_folder)
         for path, target in self._links:
-            self._make(os.path.dirname(path))
+            self.folder(os.path.dirname(path))
             os.symlink(target, BASE + path)
 
     def put(self, path: str, tree: int, *, is_folder: bool) -> None:
         if is_folder:
-            self._make(path)
+            self.folder(path)
         else:
-            self._make(os.path.dirname(path))
+            self.folder(os.path.dirname(path))
             with suppress(FileExistsError):
                 os.close(os.open(BASE + path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         syscalls.attach(tree, BASE + path)
         os.close(tree)
 
-    def scratch(self, path: str, size: int, mode: str = "1777", flags: int = 0) -> None:
+    def scratch(self, path: str, size: int) -> None:
         """An empty writable folder of its own, at most `size` bytes."""
-        self._make(path)
-        options = f"size={size},nr_inodes={max(1000, size >> 13)},mode={mode}"
-        syscalls.mount("scratch", BASE + path, "tmpfs", MS_NOSUID | MS_NODEV | flags, options)
-
-    def folder(self, path: str) -> None:
-        """An empty one that stays so, to mount on."""
-        self._make(path)
+        self.folder(path)
+        options = f"size={size},nr_inodes={max(1000, size >> 13)},mode=1777"
+        syscalls.mount("scratch", BASE + path, "tmpfs", MS_NOSUID | MS_NODEV, options)
 
     def write(self, path: str, text: str) -> None:
-        self._make(os.path.dirname(path))
+        self.folder(os.path.dirname(path))
         with open(BASE + path, "w", encoding="utf-8") as file:
             file.write(text)
 
     def processes(self, options: str | None = None) -> None:
-        self._make("/proc")
+        self.folder("/proc")
         syscalls.mount("proc", BASE + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
 
     def lock_processes(self) -> None:
@@ -190,9 +186,10 @@ class Root:
         syscalls.pivot_to(BASE)
         lock_root()
 
-    def _make(self, path: str) -> None:
+    def folder(self, path: str) -> None:
+        """An empty one, to mount on."""
         if path not in self._made:
-            self._make(os.path.dirname(path))
+            self.folder(os.path.dirname(path))
             with suppress(FileExistsError):
                 os.mkdir(BASE + path, 0o755)
             self._made.add(path)

@@ -80,7 +80,7 @@ class ToolFailed(ToolError):
     __module__ = "builtins"
 
 
-def _plain(value: Any) -> object:
+def _plain(value: object) -> object:
     """What JSON has no form for and everybody would write in the same way."""
     if isinstance(value, bytes | bytearray):
         from base64 import b64encode

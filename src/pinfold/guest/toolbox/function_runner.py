@@ -96,7 +96,7 @@ def _describe(error: BaseException) -> str:
     return f"{name}{str(error)[:500]}{where}"
 
 
-def _plain(value: Any, depth: int) -> Any:
+def _plain(value: object, depth: int) -> Any:
     """As JSON has it; what is not finite becomes null."""
     if depth > 50:
         raise Refused("the result is nested too deeply for JSON")

@@ -385,7 +385,7 @@ def _sheet_type(values: list[Any]) -> str:
     return "VARCHAR"
 
 
-def _sheet_text(value: Any) -> str:
+def _sheet_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:

@@ -223,7 +223,7 @@ def _count_values(ask: Ask, column: str) -> dict[str, Any]:
     return {"unique": unique, "freq": freq, "top": top}
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value
@@ -233,7 +233,7 @@ def _type(kind: str) -> str:
     return kind if len(kind) <= CELL else f"{kind[: CELL - 3]}..."
 
 
-def _format_figure(value: Any) -> str:
+def _format_figure(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
@@ -241,7 +241,7 @@ def _format_figure(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else _cell(value)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "NULL"
     text = str(value).replace("\\", "\\\\") if "\n" in str(value) or "\r" in str(value) else str(value)

@@ -244,9 +244,7 @@ def _names(lock: str) -> list[str]:
     return [line.partition("==")[0].strip() for line in lock.splitlines() if "==" in line and line[0].isalnum()]
 
 
-def install(
-    package: str, site: Path, python: Path, on_progress: OnProgress = ignore_progress, *, writable: Iterable[Path] = ()
-) -> dict[str, str]:
+def install(package: str, site: Path, python: Path, *, writable: Iterable[Path] = ()) -> dict[str, str]:
     """What was added for `package`, with versions; nothing if it is there already. Blocks. Raises EnvironmentFailed.
 
     What the environment of `python` has is never replaced: a package that needs another version is refused.
@@ -257,7 +255,7 @@ def install(
     try:
         site.mkdir(mode=0o755, parents=True, exist_ok=True)
         with _beside(site) as beside:
-            return _install_into(Job(python=interpreter, folder=beside, on_progress=on_progress), asked, site)
+            return _install_into(Job(python=interpreter, folder=beside), asked, site)
     except OSError as error:
         raise unusable(error, site) from error
 

@@ -273,11 +273,9 @@ def environments() -> Path:
     return base / "pinfold" / "environments"
 
 
-def find(
-    packages: Iterable[str] = (), *, lock: str | None = None, python: Interpreter | None = None
-) -> Environment | None:
+def find(packages: Iterable[str] = (), *, lock: str | None = None) -> Environment | None:
     """The environment with these packages if it has been built. Raises EnvironmentFailed for what is no package."""
-    return find_built(Recipe.of(packages, lock=lock, python=python))
+    return find_built(Recipe.of(packages, lock=lock))
 
 
 def find_built(recipe: Recipe) -> Environment | None:

@@ -61,69 +61,72 @@ def _history(chat: ChatContext) -> SessionHistory:
 # The completers: what could stand after a command, however much of it is typed.
 
 
-def commands(chat: ChatContext, typed: str) -> Iterable[str]:
+def complete_help(chat: ChatContext, typed: str) -> Iterable[str]:
     return (f"{'/' * typed.startswith('/')}{name}" for name, _ in list_commands(chat))
 
 
-def cells(chat: ChatContext, _: str) -> Iterable[str]:
+def complete_output(chat: ChatContext, _: str) -> Iterable[str]:
     """The last one first."""
     return (str(cell.number) for cell in reversed(_history(chat).cells))
 
 
-def undo(chat: ChatContext, _: str) -> Iterable[str]:
+complete_diff = complete_output
+
+
+def complete_undo(chat: ChatContext, _: str) -> Iterable[str]:
     return (f"to {cell}" for cell in (*reversed(_history(chat).path[:-1]), 0))
 
 
-def rewind(chat: ChatContext, typed: str) -> Iterable[str]:
+def complete_rewind(chat: ChatContext, typed: str) -> Iterable[str]:
     number, space, _ = typed.partition(" ")
     if space:
         return (f"{number} {what}" for what in ("all", "chat", "files", "variables"))
     return (str(turn.number) for turn in reversed(_history(chat).turns) if not turn.forgotten)
 
 
-def checkpoint(chat: ChatContext, _: str) -> Iterable[str]:
+def complete_checkpoint(chat: ChatContext, _: str) -> Iterable[str]:
     made = checkpoints_in(entries_of(chat.link))
     return ("on", "off", *(str(one.number) for one in reversed(made)))
 
 
-def files(chat: ChatContext, _: str) -> Iterable[str]:
+def complete_open(chat: ChatContext, _: str) -> Iterable[str]:
     """What the session has changed, the last first."""
     return (change.path for change in reversed(_history(chat).changes()))
 
 
-def plan(*_: object) -> Iterable[str]:
+def complete_plan(*_: object) -> Iterable[str]:
     return ("add ", "done ", "doing ", "todo ", "dropped ", "lock", "agree", "save", "clear")
 
 
-def notebook(*_: object) -> Iterable[str]:
+def complete_notebook(*_: object) -> Iterable[str]:
     return (*(f"{kind} " for kind in get_args(NoteKind)), "remove ")
 
 
-def memory(*_: object) -> Iterable[str]:
+def complete_memory(*_: object) -> Iterable[str]:
     return ("search ", "show ", "forget ")
 
 
-def grants(*_: object) -> Iterable[str]:
+def complete_grants(*_: object) -> Iterable[str]:
     return ("revoke ",)
 
 
-def servers(chat: ChatContext, _: str) -> Iterable[str]:
+def complete_mcp(chat: ChatContext, _: str) -> Iterable[str]:
     from pinfold.app.session.mcp import load_servers_for
 
     return (f"trust {spec.name}" for spec in load_servers_for(chat.workspace).specs)
 
 
-def modes(*_: object) -> Iterable[str]:
+def complete_mode(*_: object) -> Iterable[str]:
     return get_args(Mode)
 
 
-def models(*_: object) -> Iterable[str]:
+def complete_model(*_: object) -> Iterable[str]:
     from pinfold.app.models import list_model_names
 
     return list_model_names()
 
 
-def sessions(chat: ChatContext, typed: str) -> Iterable[str]:
+def complete_resume(chat: ChatContext, typed: str) -> Iterable[str]:
     """By id; by title where that is what is typed."""
     everyone = _keep("sessions", lambda: list_nodes(SessionStore()))
     others = [kin for kin in everyone if kin.id != chat.session]
@@ -131,7 +134,7 @@ def sessions(chat: ChatContext, typed: str) -> Iterable[str]:
     return ids or [presentable_line(kin.title) for kin in others if kin.named]
 
 
-def formats(_: ChatContext, typed: str) -> Iterable[str]:
+def complete_export(_: ChatContext, typed: str) -> Iterable[str]:
     from pinfold.app.storage.exports import SessionExport
 
     return () if " " in typed else (f"{one} " for one in get_args(SessionExport))

@@ -250,9 +250,8 @@ _CELL = re.compile(r"(?<!\\)\|")
 class MarkdownStream:
     """One reply, from its first character to its last."""
 
-    def __init__(self, transcript: SpacedTranscript, style: str = "") -> None:
+    def __init__(self, transcript: SpacedTranscript) -> None:
         self._transcript = transcript
-        self._style = style
         self._splitter = Splitter()
         self._code: Highlighter | None = None
         self._was_code = False
@@ -284,7 +283,7 @@ class MarkdownStream:
         if self._code and self._splitter.in_code:
             shown = self._code.partial_line(tail)
             return inline("").append(" " * _CODE_INDENT + shown, "dim") if shown.strip() else None
-        return inline(presentable(tail).rstrip("\n"), self._style) if tail.strip() else None
+        return inline(presentable(tail).rstrip("\n")) if tail.strip() else None
 
     def _write(self, piece: Piece) -> None:
         if isinstance(piece, CodeLine):
@@ -294,7 +293,7 @@ class MarkdownStream:
         if piece.apart or not self._begun:
             self._transcript.gap()
         self._begun = True
-        self._transcript.write(render_block(piece, self._transcript.width, self._style))
+        self._transcript.write(render_block(piece, self._transcript.width))
 
     def _write_code(self, piece: CodeLine) -> None:
         if piece.first or self._code is None:
@@ -313,7 +312,7 @@ class MarkdownStream:
         self._code, self._was_code = None, False
 
 
-def render_block(block: Block, width: int, style: str = "") -> RenderableType:
+def render_block(block: Block, width: int) -> RenderableType:
     """A finished block, made safe for a terminal."""
     indent = " " * (block.level * _STEP)
     match block.kind:
@@ -322,15 +321,15 @@ def render_block(block: Block, width: int, style: str = "") -> RenderableType:
         case "table":
             return _table(block, width)
         case "heading":
-            return inline(presentable(block.lines[0]), f"{style} bold{' underline' * (block.level == 1)}")
+            return inline(presentable(block.lines[0]), f"bold{' underline' * (block.level == 1)}")
         case "quote":
             bar = f"{indent}│ "
-            return HangingText(inline(_join_lines(block), f"{style} italic"), bar, bar, "dim")
+            return HangingText(inline(_join_lines(block), "italic"), bar, bar, "dim")
         case "item":
             marker = "•" if block.marker in "-*+•" else block.marker
-            return HangingText(inline(_join_lines(block), style), f"{indent} {marker} ")
+            return HangingText(inline(_join_lines(block)), f"{indent} {marker} ")
         case "paragraph":
-            words = inline(_join_lines(block), style)
+            words = inline(_join_lines(block))
             return HangingText(words, f"{indent} ") if block.level else words
 
 

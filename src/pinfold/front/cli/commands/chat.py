@@ -19,7 +19,7 @@ from pinfold.front.flags import editor_options, flags_of, from_options, mount_se
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
 @click.option("--title", help="A name for a new session.")
 @click.pass_obj
-def chat_command(log_level: str | None, **given: Any) -> int:
+def chat_command(log_level: str | None, **given: object) -> int:
     """Chat with the agent. The same as `pinfold` alone.
 
     Enter sends; Alt-Enter or a backslash at the end starts a new line; Esc or Ctrl-C stops the agent; Ctrl-D leaves.
@@ -57,7 +57,7 @@ def _is_terminal(stream: Any) -> bool:
 @click.command("acp")
 @editor_options
 @click.pass_obj
-def acp_command(log_level: str | None, **given: Any) -> None:
+def acp_command(log_level: str | None, **given: object) -> None:
     """Serve the agent to an editor, by the Agent Client Protocol over standard input and output.
 
     The editor starts this command, names the folder to work in, and asks you for approvals. The flags hold for all

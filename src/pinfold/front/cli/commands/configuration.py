@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from pathlib import Path
 
 import click
 
 from pinfold.app import ConfigError, config_schema, current_folder, load_config
 from pinfold.events import plain_json
-from pinfold.front.cli.terminal import run_editor, show, tell
+from pinfold.front.cli.terminal import show, tell
 from pinfold.front.progress import say
 
 _FIRST_WORDS = """\
@@ -89,22 +87,18 @@ def edit() -> None:
 
     path = config_file()
     before = path.read_bytes() if path.exists() else _FIRST_WORDS.encode()
-    with tempfile.TemporaryDirectory(prefix="pinfold-edit-") as folder:
-        draft = Path(folder) / "config.toml"
-        draft.write_bytes(before)
-        run_editor(draft)
-        after = draft.read_bytes()
-        if after == before:
-            tell("nothing was changed")
-            return
-        try:
-            replace_config(after)
-        except ConfigError as error:
-            aside = path.with_name("config.toml.broken")
-            aside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            aside.touch(mode=0o600)
-            aside.write_bytes(after)
-            raise ConfigError(f"{error}; {path} is unchanged; your version is in {aside}") from error
+    after = click.edit(before, extension=".toml")
+    if after is None or after == before:
+        tell("nothing was changed")
+        return
+    try:
+        replace_config(after)
+    except ConfigError as error:
+        aside = path.with_name("config.toml.broken")
+        aside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside.touch(mode=0o600)
+        aside.write_bytes(after)
+        raise ConfigError(f"{error}; {path} is unchanged; your version is in {aside}") from error
     tell(f"{path} is changed")
 
 

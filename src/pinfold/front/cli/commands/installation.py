@@ -39,16 +39,10 @@ from pinfold.app.models import (
 from pinfold.app.session import BUILDING, build_for_session
 from pinfold.events import Json, plain_json
 from pinfold.front.cli.terminal import show, show_rows
+from pinfold.front.pages import SERVER_KINDS
 from pinfold.front.progress import ProgressDisplay, make_reporter, say
 from pinfold.text import without_known
 
-_KINDS = {
-    "ollama": "Ollama",
-    "lmstudio": "LM Studio",
-    "llamacpp": "llama.cpp",
-    "vllm": "vLLM",
-    "openai": "a server with OpenAI's API",
-}
 _PHASES = {"wait": "waiting for another pull", "download": "downloading", "check": "checking"}
 
 
@@ -130,7 +124,7 @@ def _models_page(reachable: Reachable) -> Iterator[str]:
     yield "on this machine"
     for server in reachable.servers:
         key = ", needs a key" if server.needs_key else ""
-        yield f"  {_KINDS[server.kind]}, {server.base_url}{key}"
+        yield f"  {SERVER_KINDS[server.kind]}, {server.base_url}{key}"
         for model in server.models:
             yield f"    {server.name_of(model)}: {_abilities(model.context, model.tools)}"
     if not reachable.servers:

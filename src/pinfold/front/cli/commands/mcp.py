@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
-import termios
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import click
+import msgspec
 from anyio import to_thread
 
 from pinfold.app import ConfigError, background, current_folder, load_config
@@ -40,7 +39,7 @@ from pinfold.app.session.mcp import (
 )
 from pinfold.app.trust import SERVERS, describe_server, grant_reach
 from pinfold.events import Json, Reach, plain_json
-from pinfold.front.cli.terminal import can_be_redrawn, is_terminal, show, tell
+from pinfold.front.cli.terminal import agrees, can_be_redrawn, confirm, is_terminal, show, tell
 from pinfold.front.pages import annotations_page
 from pinfold.front.progress import Spinner
 from pinfold.text import presentable, presentable_line
@@ -153,7 +152,7 @@ def add(name: str, no_check: bool, **given: Any) -> None:
             for line in describe_server(spec):
                 click.echo(line)
             click.echo(presentable(annotations_page(spec.name, found.annotations(spec.name))))
-            if await to_thread.run_sync(_agrees, f"Trust what {spec.name} says of its tools?"):
+            if await to_thread.run_sync(agrees, f"Trust what {spec.name} says of its tools?"):
                 _trust(found, spec.name)
             else:
                 _tell(later)
@@ -205,7 +204,7 @@ def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> 
             page = difference.text if difference else annotations_page(spec.name, found.annotations(spec.name))
             click.echo(presentable(page))
             if not yes:
-                _confirm(f"Accept all of this for {spec.name}?")
+                confirm(f"Accept all of this for {spec.name}?")
             _trust(found, spec.name)
 
     anyio.run(look)
@@ -231,20 +230,8 @@ def _give_reach(folder: Path, name: str, reach: Reach, hosts: tuple[str, ...], *
     for line in describe_server(replace(spec, reach=reach, hosts=hosts)):
         click.echo(line)
     if not yes:
-        _confirm(f"Let {spec.name} run like this?")
+        confirm(f"Let {spec.name} run like this?")
     grant_reach(spec, reach, hosts)
-
-
-def _agrees(question: str) -> bool:
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # ignore what was typed before the question
-    return click.confirm(presentable_line(question), err=True)
-
-
-def _confirm(question: str) -> None:
-    if not is_terminal(sys.stdin):
-        raise click.UsageError("there is no terminal to ask on; check it first, then add --yes")
-    if not _agrees(question):
-        raise click.Abort
 
 
 @mcp_command.command("call")
@@ -267,24 +254,11 @@ def call(tool: str, args: tuple[str, ...], as_json: bool) -> None:
                 return
             result = await found.call(spec.name, name, _arguments(found, spec.name, name, args))
             if as_json:
-                click.echo(plain_json(_plain(result.value)))
+                click.echo(plain_json(msgspec.to_builtins(result.value)))
             else:
                 click.echo(presentable(result.text) if sys.stdout.isatty() else result.text)
 
     anyio.run(look)
-
-
-def _plain(value: Json) -> Json:
-    """Bytes as base64."""
-    match value:
-        case bytes():
-            return base64.b64encode(value).decode()
-        case dict():
-            return {key: _plain(item) for key, item in cast("dict[str, Json]", value).items()}
-        case list():
-            return [_plain(item) for item in cast("list[Json]", value)]
-        case _:
-            return value
 
 
 def _arguments(found: ServerInspector, server: str, tool: str, args: Sequence[str]) -> Mapping[str, Json]:

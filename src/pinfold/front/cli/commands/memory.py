@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import click
 from pinfold.app import current_folder, load_config
 from pinfold.app.session import Note, describe_note, open_memory, refuse_secrets, search_notes
 from pinfold.events import plain_json
-from pinfold.front.cli.terminal import is_terminal, run_editor, show, tell
+from pinfold.front.cli.terminal import confirm, is_terminal, show, tell
 from pinfold.front.flags import PATH
 from pinfold.front.pages import note_fields, notes_page
 from pinfold.text import first_line, numerous
@@ -78,11 +77,7 @@ def edit_command(number: int, text: str | None) -> None:
     """Edit a note in $VISUAL or $EDITOR, or replace its text by TEXT."""
     note = open_memory().get(number)
     if text is None:
-        with tempfile.TemporaryDirectory(prefix="pinfold-edit-") as folder:
-            draft = Path(folder) / f"note-{number}.txt"
-            draft.write_text(f"{note.text}\n", encoding="utf-8")
-            run_editor(draft)
-            text = draft.read_text(encoding="utf-8", errors="replace")
+        text = click.edit(note.text) or note.text
     text = text.strip()
     if text == note.text:
         tell("nothing was changed")
@@ -100,11 +95,9 @@ def forget_command(numbers: tuple[int, ...], yes: bool) -> None:
     memory = open_memory()
     notes = [memory.get(number) for number in dict.fromkeys(numbers)]
     if not yes:
-        if not is_terminal(sys.stdin):
-            raise click.UsageError("there is no terminal to ask on; look at the note with show, then use --yes")
         for note in notes:
             show(f"{note.id}. {first_line(note.text, 100)}")
-        click.confirm(f"Delete {numerous('note', len(notes))}?", abort=True, err=True)
+        confirm(f"Delete {numerous('note', len(notes))}?")
     for note in notes:
         memory.forget(note.id, trusted=True)
         tell(f"note {note.id} is forgotten")

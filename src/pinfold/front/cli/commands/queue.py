@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,7 +23,7 @@ from pinfold.app import (
 )
 from pinfold.app.clients import QueuedTask, TaskQueue, interrupt_task, run_queue
 from pinfold.events import Entry, SessionId, TurnEnded, TurnId, TurnInterrupted, UserSpoke, new_session_id
-from pinfold.front.cli.terminal import set_on_signal, show_rows
+from pinfold.front.cli.terminal import set_on_signal, show_rows, start_in_background
 from pinfold.front.cli.turn_streams import Plain, prompt_from
 from pinfold.front.flags import flags_of, session_options
 from pinfold.front.progress import say
@@ -47,7 +46,7 @@ def queue_command() -> None:
 @queue_command.command("add")
 @click.argument("prompt")
 @session_options
-def add_command(prompt: str, **given: Any) -> None:
+def add_command(prompt: str, **given: object) -> None:
     """Add a task. It is done in the current folder, or in --workspace, by the next `pinfold queue run`."""
     task = add_task(prompt_from(prompt, None), given)
     click.echo(f"task {task.number} added as session {task.session}; start it with: pinfold queue run")
@@ -132,14 +131,7 @@ async def _run(queue: TaskQueue, jobs: int, wait: bool, ended: list[QueuedTask])
 def run_in_background(prompt: str, given: dict[str, Any]) -> int:
     """Add the task and have it done by a process of its own, unless one works through the queue already."""
     task = add_task(prompt, given)
-    log = (TaskQueue().folder / "run.log").open("ab")
-    subprocess.Popen(
-        [sys.executable, "-m", "pinfold", "queue", "run", "-j", "2"],
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
+    start_in_background(("queue", "run", "-j", "2"), TaskQueue().folder / "run.log")
     click.echo(task.session)
     say(f"runs in the background as task {task.number}; follow it with: pinfold attach {task.session}")
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import sys
 import time
 from contextlib import ExitStack
@@ -40,7 +39,7 @@ from pinfold.app.ownership import (
 from pinfold.app.ownership.daemon import IDLE_S, POOL
 from pinfold.events import new_session_id
 from pinfold.front.cli.commands.run import with_model
-from pinfold.front.cli.terminal import STOP_SIGNALS, show, tell
+from pinfold.front.cli.terminal import STOP_SIGNALS, show, start_in_background, tell
 from pinfold.front.flags import MORE_THAN_0, PATH, access_options, flags_of, mount_settings, session_options
 
 
@@ -196,7 +195,7 @@ _NOT_RUNNING = "pinfold serve is not running"
 @click.option("--unit", is_flag=True, help="Print a systemd user unit with these flags, and do nothing else.")
 @session_options
 @click.pass_context
-def serve_command(ctx: click.Context, **given: Any) -> None:
+def serve_command(ctx: click.Context, **given: object) -> None:
     """Serve sessions over HTTP: the web page, the sessions API and the OpenAI API, until Ctrl-C.
 
     Other commands of yours work through it. Its sessions can be resumed afterwards, here or in the terminal.
@@ -259,14 +258,8 @@ def _start_daemon(given: dict[str, Any]) -> None:
     if running := running_server():
         raise ConfigError(f"pinfold serve runs already, at {running.url}; end it with: pinfold serve stop")
     log = private_dir(state_dir()) / "serve.log"
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "pinfold", *_own_arguments("--daemon"), "--no-open"],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+    log.unlink(missing_ok=True)
+    child = start_in_background([*_own_arguments("--daemon"), "--no-open"], log)
     until = time.monotonic() + _START_S
     while (running := running_server()) is None or running.pid != child.pid:
         if child.poll() is not None:

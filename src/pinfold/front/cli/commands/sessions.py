@@ -261,14 +261,14 @@ def _status(item: StoredSession) -> str:
     return "cut off" if item.summary.cut_off else ""
 
 
-def ago(at: str, now: datetime | None = None) -> str:
+def ago(at: str) -> str:
     """`3 min ago`; the day, where that says more."""
     try:
         then = datetime.fromisoformat(at)
     except ValueError:
         return at[:10]
     then = then if then.tzinfo else then.replace(tzinfo=UTC)
-    minutes = ((now or datetime.now(UTC)) - then).total_seconds() // 60
+    minutes = (datetime.now(UTC) - then).total_seconds() // 60
     if minutes < 1:
         return "just now"
     if minutes < 60:

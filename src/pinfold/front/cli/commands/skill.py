@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from pinfold.app.trust import (
     remove_skill,
     trust_skill,
 )
-from pinfold.front.cli.terminal import is_terminal, show, show_rows, tell
+from pinfold.front.cli.terminal import confirm, show, show_rows, tell
 from pinfold.front.flags import PATH
 from pinfold.front.pages import skill_rows
 from pinfold.text import exact
@@ -77,7 +76,8 @@ def add_command(folder: Path, yes: bool) -> None:
     if skill.state == "broken":
         raise ConfigError(f"{folder} is no skill: {skill.problem}")
     _show_files(skill)
-    _confirm(f"Add {skill.name}, and let the agent follow it?", yes)
+    if not yes:
+        confirm(f"Add {skill.name}, and let the agent follow it?")
     tell(f"added {install_skill(skill.name, skill.files)}")
 
 
@@ -107,7 +107,8 @@ def trust_command(name: str, yes: bool) -> None:
         tell(f"{name} is trusted")
         return
     _show_files(skill)
-    _confirm(f"Let the agent follow {name}?", yes)
+    if not yes:
+        confirm(f"Let the agent follow {name}?")
     trust_skill(skill)
     tell(f"{name} is trusted until one of its files changes")
 
@@ -138,7 +139,8 @@ def promote_command(file: Path, function: str, yes: bool, **given: Any) -> None:
     """Keep FUNCTION of FILE as a tool. It is cut out, checked, and tried in a fresh sandbox without network."""
     promotion = anyio.run(promote_file, file, function, given["tool"], given["effects"], given["examples"])
     _print(promotion.shows.encode())
-    _confirm(f"Keep {promotion.tool} as a tool of yours?", yes)
+    if not yes:
+        confirm(f"Keep {promotion.tool} as a tool of yours?")
     tell(
         f"kept {install_skill(promotion.skill, promotion.files)}; the agent can call {promotion.tool} from its next session on"
     )
@@ -152,11 +154,3 @@ def _show_files(skill: Skill) -> None:
 
 def _print(data: bytes) -> None:
     click.echo(exact(data.decode("utf-8", "replace")).rstrip())
-
-
-def _confirm(question: str, yes: bool) -> None:
-    if yes:
-        return
-    if not is_terminal(sys.stdin):
-        raise click.UsageError("there is no terminal to ask on; use --yes once you have read it")
-    click.confirm(question, abort=True, err=True)

@@ -30,7 +30,7 @@ from pinfold.app.trust import (
 )
 from pinfold.app.trust import clean as clean_files
 from pinfold.events import Mode
-from pinfold.front.cli.terminal import is_closed, is_terminal, show, show_rows, tell
+from pinfold.front.cli.terminal import confirm, is_closed, show, show_rows, tell
 from pinfold.front.flags import PATH
 from pinfold.text import exact_line, join_names, numerous, presentable_line, redact
 
@@ -76,9 +76,7 @@ def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool,
     if given["show"]:
         return 1 if has_any else 0
     if found.files and not found.odd and not given["yes"]:
-        if not is_terminal(sys.stdin):
-            raise click.UsageError("there is no terminal to ask on; look at it with --show, then use --yes")
-        click.confirm("Follow these instructions?", abort=True, err=True)
+        confirm("Follow these instructions?", "look at it with --show")
     trust(found)
     tell(f"{found.workspace} is trusted until one of these changes")
     return 0
