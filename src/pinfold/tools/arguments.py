@@ -348,7 +348,7 @@ def _takes(arguments: Sequence[Argument]) -> str:
     return f"it takes {', '.join(parts)}{more}"
 
 
-_EXPECTED = re.compile(r"Expected `(?P<kinds>[^`]+)`(?:, got `(?P<got>\w+)`| (?P<bound>.+))")
+_EXPECTED = re.compile(r"Expected `(?P<kinds>[^`]+)`(?:, got `(?P<got>\w+)`| (?P<bound>.+))?")
 _WORDS = {
     "object": "an object",
     "array": "a list",
@@ -362,17 +362,15 @@ _WORDS = {
 
 def describe_misfit(error: ValidationError, kind: Any) -> tuple[str, str]:
     """Where a value does not fit the type it was to be converted to, by names with dots between, and what should be there."""
-    said, _, where = str(error).partition(" - at `$")
-    path = where.rstrip("`").strip(".")
+    said, _, where = str(error).partition(" - at `")
+    is_key, path = where.startswith("key` in `"), where.strip("`").rpartition("$")[2].strip(".")
     for name in filter(None, path.split(".")):
         hint = get_type_hints(kind).get(name.partition("[")[0], Any)
         kind = next((one for one in members(hint) if one is not type(None)), hint)
     if found := _EXPECTED.match(said):
         kinds = dict.fromkeys(_WORDS.get(one, one) for one in found["kinds"].split(" | ") if one != "null")
-        instead = (
-            f"{' or '.join(kinds)}, not {_WORDS.get(found['got'], found['got'])}" if found["got"] else found["bound"]
-        )
-        return path, f"should be {instead}"
+        got = f", not {_WORDS.get(found['got'], found['got'])}" if found["got"] else ""
+        return path, f"{'each key ' if is_key else ''}should be {found['bound'] or ' or '.join(kinds) + got}"
     if "unknown field" in said:
         name = said.split("`")[1]
         return path, f"has no key {name!r}; {nearest_of(name, [*get_type_hints(kind)])}"
