@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct, ValidationError
-from msgspec.structs import asdict
 
 from pinfold.events import Json, Reach, convert
 from pinfold.net import BadDestination, Url, parse_url, why_special
@@ -26,18 +25,20 @@ Grant: TypeAlias = Literal["code", "client_credentials"]
 TIMEOUT_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OAuth:
+class OAuth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the user configured about a server's sign-in. All of it is optional: most servers provide it themselves."""
 
     grant: Grant = "code"
     client_id: str = ""
-    client_secret: str = field(default="", repr=False)
+    client_secret: str = ""
     scope: str = ""
     issuer: str = ""
     """The authorisation server that the secret is for, and the only one it is sent to."""
-    callback_port: int = 0
+    callback_port: Annotated[int, Meta(ge=0, lt=1 << 16)] = 0
     """Port on the loopback address to which the browser returns; 0: any."""
+
+    def __repr__(self) -> str:
+        return f"OAuth({self.grant})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +111,6 @@ _Plain: TypeAlias = str | int | float
 """Numbers are taken as they are written: `"PORT": 3000` means what it says."""
 
 
-class _OAuthEntry(Struct, forbid_unknown_fields=True):
-    grant: Grant = "code"
-    client_id: str = ""
-    client_secret: str = ""
-    scope: str = ""
-    issuer: str = ""
-    callback_port: Annotated[int, Meta(ge=0, lt=1 << 16)] = 0
-
-
 class _Entry(Struct):
     command: str = ""
     args: tuple[_Plain, ...] | None = ()
@@ -127,7 +119,7 @@ class _Entry(Struct):
     url: str = ""
     headers: dict[str, _Plain] | None = None
     type: str | None = None
-    oauth: _OAuthEntry | None = None
+    oauth: OAuth | None = None
     allow_http: bool = False
     reach: Literal["nothing", "files", "workspace", "network", "outside"] | None = None
     hosts: tuple[str, ...] | None = ()
@@ -249,6 +241,7 @@ def _spec(name: str, table: Mapping[str, Json], given: _Entry, origin: str) -> S
         raise _Fault(f"`{wrong}` does not go with {kind}; drop one of the two")
     if not (given.command or given.url).strip():
         raise _Fault("has an empty `command` or `url`; fill it in")
+    _check_oauth(given.oauth or OAuth())
     return ServerSpec(
         name=name,
         transport=transport,
@@ -258,7 +251,7 @@ def _spec(name: str, table: Mapping[str, Json], given: _Entry, origin: str) -> S
         cwd=_check_text(given.cwd),
         url=_url(given.url, allow_http=given.allow_http) if given.url else "",
         headers=_pairs("headers", given.headers),
-        oauth=_oauth(given.oauth) if given.oauth else None,
+        oauth=given.oauth,
         allow_http=given.allow_http,
         reach="network" if given.hosts else given.reach,
         hosts=given.hosts or (),
@@ -296,15 +289,13 @@ def _url(text: str, *, allow_http: bool, key: str = "`url`") -> str:
     return text
 
 
-def _oauth(given: _OAuthEntry) -> OAuth:
-    made = OAuth(**asdict(given))
+def _check_oauth(made: OAuth) -> None:
     if made.issuer:
         _url(made.issuer, allow_http=False, key="`oauth.issuer`")
     if made.grant == "client_credentials" and not (made.client_id and made.client_secret and made.issuer):
         raise _Fault("`oauth` with client_credentials needs `client_id`, `client_secret` and `issuer`")
     if made.client_secret and not made.issuer:
         raise _Fault("`oauth` with `client_secret` needs `issuer`, the one server that may see it")
-    return made
 
 
 def _table(content: Json, key: str) -> Mapping[str, Json]:
