@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar, Union, cast, get_args
 
@@ -80,6 +80,34 @@ def parse_json(text: str | bytes) -> Json:
         return _strict.decode(text)
     except (ValueError, RecursionError) as error:
         raise BadEvent(f"not JSON: {error}") from error
+
+
+def map_leaves(value: Json, change: Callable[[Json], Json]) -> Json:
+    """A copy of plain data with the names in it, and every value that is no list and no object, changed."""
+    match value:
+        case Mapping():
+            inside = cast("Mapping[str, Json]", value)
+            return {change(name): map_leaves(item, change) for name, item in inside.items()}
+        case list() | tuple():
+            return [map_leaves(item, change) for item in cast("list[Json]", value)]
+        case _:
+            return change(value)
+
+
+def is_deeper(value: Json, depth: int) -> bool:
+    """Whether lists and objects are nested deeper than that."""
+    level: list[Json] = [value]
+    for _ in range(depth + 1):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Json) -> Iterable[Json]:
+    if isinstance(value, dict):
+        return cast("dict[str, Json]", value).values()
+    return cast("list[Json]", value) if isinstance(value, list) else ()
 
 
 def decode(kind: str, body: str, upcasters: Mapping[str, Upcast] = UPCASTERS) -> Event:

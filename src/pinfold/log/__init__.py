@@ -3,7 +3,7 @@
 from pinfold.log.blobs import Blobs, blob_id
 from pinfold.log.portable import export_bundle, import_file
 from pinfold.log.rows import BadBundle, BlobMissing, Damage, LogError, LogUnreadable, LogUnwritable
-from pinfold.log.search import Match, Place, Said, Summary, mark_of, matches, read_said, summarise
+from pinfold.log.search import Match, Place, Summary, mark_of, matches, read_said, summarise
 from pinfold.log.store import Batch, Log, Subscription
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "LogUnwritable",
     "Match",
     "Place",
-    "Said",
     "Subscription",
     "Summary",
     "blob_id",

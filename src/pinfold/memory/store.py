@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pinfold.events import PinfoldError
 from pinfold.memory.relevance import TOKENIZER, Embedder, find_nearest, rank
@@ -50,7 +50,6 @@ _TO_VERSION_2 = (
     f"CREATE TRIGGER note_out AFTER DELETE ON notes BEGIN {_TAKE_OUT} {_DROP_VECTOR} END",
     f"CREATE TRIGGER note_changed AFTER UPDATE OF text ON notes BEGIN {_TAKE_OUT} {_PUT_IN} {_DROP_VECTOR} END",
 )
-_COLUMNS = "id, text, tags, at, trusted, session, cell, workspace, scope, superseded_by"
 _CURRENT = "notes.superseded_by IS NULL"
 _REACHABLE = "(:workspace IS NULL OR notes.scope = 'global' OR notes.workspace = :workspace)"
 
@@ -77,6 +76,9 @@ class Note:
     """Where it is recalled: in its workspace, or everywhere."""
     superseded_by: int | None
     """The note that replaced it."""
+
+
+_COLUMNS = ", ".join(Note.__slots__)
 
 
 class Memory:
@@ -229,20 +231,10 @@ def describe_note(note: Note) -> Mapping[str, object]:
     return {name: getattr(note, name) for name in Note.__slots__} | {"tags": [*note.tags]}
 
 
-def _note(row: tuple[int, str, str, str, int, str, int | None, str, Scope, int | None]) -> Note:
-    id_, text, tags, at, trusted, session, cell, workspace, scope, superseded_by = row
-    return Note(
-        id=id_,
-        text=text,
-        tags=tuple(json.loads(tags)),
-        at=at,
-        trusted=bool(trusted),
-        session=session,
-        cell=cell,
-        workspace=workspace,
-        scope=scope,
-        superseded_by=superseded_by,
-    )
+def _note(row: Sequence[Any]) -> Note:
+    read: dict[str, Any] = dict(zip(Note.__slots__, row, strict=True))
+    read |= {"tags": tuple(json.loads(read["tags"])), "trusted": bool(read["trusted"])}
+    return Note(**read)
 
 
 def _make_room(connection: sqlite3.Connection, *, trusted: bool) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from pinfold.events import Reply, Request, RequestFailed, Thought
+from pinfold.events import RequestFailed
 from pinfold.model.errors import UnknownModel
 from pinfold.model.names import (
     DIRECT,
@@ -22,16 +22,8 @@ from pinfold.model.names import (
 )
 from pinfold.model.scripted import ReplayModel, ScriptedModel
 
-
-class Model(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
-        """Pieces of text and reasoning as they come, then the whole reply. Raises RequestFailed."""
-        ...
-
-    async def aclose(self) -> None: ...
+if TYPE_CHECKING:
+    from pinfold.model.layers import Model
 
 
 def model_named(name: str, served: Sequence[str] = (), access: Access | None = None) -> Model:

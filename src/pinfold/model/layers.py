@@ -35,17 +35,19 @@ from pinfold.events import (
 Pieces: TypeAlias = AsyncIterator[str | Thought | Reply]
 
 
-class Inner(Protocol):
-    """Any model, whether it holds something open or not."""
-
+class Model(Protocol):
     @property
     def name(self) -> str: ...
 
-    def stream(self, request: Request) -> Pieces: ...
+    def stream(self, request: Request) -> Pieces:
+        """Pieces of text and reasoning as they come, then the whole reply. Raises RequestFailed."""
+        ...
+
+    async def aclose(self) -> None: ...
 
 
 class Layer:
-    def __init__(self, model: Inner) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
 
     @property
@@ -62,10 +64,7 @@ class Layer:
         return aclosing(cast("AsyncGenerator[str | Thought | Reply]", self.model.stream(request)))
 
     async def aclose(self) -> None:
-        """Close what the model inside holds, if it holds anything."""
-        close = getattr(self.model, "aclose", None)
-        if close is not None:
-            await close()
+        await self.model.aclose()
 
 
 _ALSO = {"google-vertex": "google", "gemini": "google", "bedrock": "aws", "xai": "x-ai"}
@@ -107,7 +106,7 @@ def context_of(provider: str, model: str) -> int | None:
 class PriceLayer(Layer):
     """A model whose replies say what they cost."""
 
-    def __init__(self, model: Inner, provider: str | None, id_: str) -> None:
+    def __init__(self, model: Model, provider: str | None, id_: str) -> None:
         """`id_` is what the provider calls it; without a provider it runs on this machine, for nothing."""
         super().__init__(model)
         self._provider = provider
@@ -140,7 +139,7 @@ _LARGEST = 1 << 20
 class ReplyCache(Layer):
     """Replies to deterministic requests, remembered on disk: the same question is not paid for twice. Bounded."""
 
-    def __init__(self, model: Inner, folder: Path, *, at: str = "", most: int = MOST) -> None:
+    def __init__(self, model: Model, folder: Path, *, at: str = "", most: int = MOST) -> None:
         super().__init__(model)
         self._who = f"{model.name} {at}"
         """Two servers may know different models by one name."""

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, Union, cast, get_type_hints
 
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, field
 
 from pinfold.events import Json
 from pinfold.text import cap_text
@@ -353,6 +353,44 @@ def _takes(arguments: Sequence[Argument]) -> str:
     needed = [argument.name for argument in arguments if argument.is_required]
     more = "" if len(needed) == len(arguments) else f", of which {' and '.join(needed) or 'none'} must be given"
     return f"it takes {', '.join(parts)}{more}"
+
+
+_EXPECTED = re.compile(r"Expected `(?P<kinds>[^`]+)`(?:, got `(?P<got>\w+)`| (?P<bound>.+))?")
+_WORDS = {
+    "object": "an object",
+    "array": "a list",
+    "null": "nothing",
+    "str": "a text",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+}
+
+
+def describe_misfit(error: ValidationError, kind: Any) -> tuple[str, str]:
+    """Where a value does not fit the type it was to be converted to, by names with dots between, and what should be there."""
+    said, _, where = str(error).partition(" - at `")
+    is_key, path = where.startswith("key` in `"), where.strip("`").rpartition("$")[2].strip(".")
+    for name in filter(None, path.split(".")):
+        hint = get_type_hints(kind).get(name.partition("[")[0], Any)
+        kind = next((one for one in members(hint) if one is not type(None)), hint)
+    if found := _EXPECTED.match(said):
+        kinds = dict.fromkeys(_WORDS.get(one, one) for one in found["kinds"].split(" | ") if one != "null")
+        got = f", not {_WORDS.get(found['got'], found['got'])}" if found["got"] else ""
+        return path, f"{'each key ' if is_key else ''}should be {found['bound'] or ' or '.join(kinds) + got}"
+    if "unknown field" in said:
+        name = said.split("`")[1]
+        return path, f"has no key {name!r}; {nearest_of(name, [*get_type_hints(kind)])}"
+    given = said.removeprefix("Invalid enum value ")
+    return path, said if given == said else f"should be one of {', '.join(typing.get_args(kind))}, not {given}"
+
+
+def nearest_of(name: str, known: Sequence[str]) -> str:
+    """What to write instead of a name that is none of these."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 def short(value: object) -> str:

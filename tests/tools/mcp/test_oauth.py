@@ -14,6 +14,7 @@ import anyio
 import httpx2
 import pytest
 from mcp.client.auth import OAuthFlowError
+from msgspec import structs
 from tests.tools.mcp.doubles import House
 from tests.tools.mcp.http_servers import Browser, House401, serving
 
@@ -169,7 +170,7 @@ async def test_a_secret_is_shown_for_a_token_to_its_own_issuer_only(guarded: Hou
     assert guarded.grants == ["client_credentials"]
     assert browser.asked == []
     guarded.good.clear()
-    elsewhere = replace(oauth, issuer="https://login.example.com")
+    elsewhere = structs.replace(oauth, issuer="https://login.example.com")
     async with _servers(House(person=browser), replace(spec, oauth=elsewhere)) as servers:
         with pytest.raises(BadCall, match="no sign-in"):
             await servers.tools("web")

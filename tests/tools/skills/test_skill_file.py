@@ -57,7 +57,7 @@ def test_every_field_of_the_format_is_read() -> None:
         (b"---\nname: a\ndescription: x\n---\n", "b", "must be that of its folder, 'b'"),
         (b"---\nname: a\ndescription: %s\n---\n" % (b"x" * 1025), "a", "1,024 is the most"),
         (b"---\nname: a\ndescription: x\ncompatibility: %s\n---\n" % (b"x" * 501), "a", "500 is the most"),
-        (b"---\nname: a\ndescription: x\nmetadata: [1]\n---\n", "a", "metadata: should be a mapping"),
+        (b"---\nname: a\ndescription: x\nmetadata: [1]\n---\n", "a", "metadata: should be an object"),
         (b"---\nname: a\ndescription: x: y: z\n---\n", "a", "line 2"),
         (b"---\nname: a\ndescription: !!python/object:os.system x\n---\n", "a", "could not determine a constructor"),
         (b"---\nname: a\ndescription: x\n---\n\xff\xfe", "a", "not UTF-8"),

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, suppress
-from typing import Protocol
+from contextlib import aclosing, suppress
 from weakref import WeakValueDictionary
 
 import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pinfold.app.clients.served_sessions import ServedSessions
 from pinfold.app.clients.turn_reader import Called, Ended, Piece, Said, TurnReader
 from pinfold.app.errors import SessionBusy
 from pinfold.app.ownership.owner import Link
@@ -100,20 +100,10 @@ class TurnRun:
             place += 1
 
 
-class Sessions(Protocol):
-    """The part of ServedSessions that turns need."""
-
-    async def link(self, name: str, *, attended: bool = False) -> Link: ...
-
-    async def fork(self, name: str, *, attended: bool = True) -> Link: ...
-
-    def turn_slot(self) -> AbstractAsyncContextManager[object]: ...
-
-
 class CallerTurns:
     """Starts turns and follows each in a task of its own: a client that leaves ends nothing."""
 
-    def __init__(self, sessions: Sessions, *, on_call: Callable[[ActionId, TurnPlace], None]) -> None:
+    def __init__(self, sessions: ServedSessions, *, on_call: Callable[[ActionId, TurnPlace], None]) -> None:
         """`on_call` learns of each call that waits for a client."""
         self._sessions = sessions
         self._on_call = on_call

@@ -19,7 +19,18 @@ from pinfold.app.paths import read_limited
 from pinfold.app.storage.exports.md import fence_code
 from pinfold.app.storage.exports.programs import MAY_FAIL, notebook_bytes, outputs_of
 from pinfold.app.storage.exports.transcript import Cell, build_transcript
-from pinfold.events import ActionFinished, ActionId, BlobId, Delta, Entry, Execute, PinfoldError, convert, new_action_id
+from pinfold.events import (
+    ActionFinished,
+    ActionId,
+    BlobId,
+    Delta,
+    Entry,
+    Execute,
+    PinfoldError,
+    convert,
+    is_deeper,
+    new_action_id,
+)
 from pinfold.text import cap_text, presentable, presentable_line
 
 LARGEST = 64 << 20
@@ -117,22 +128,10 @@ def _parse_notebook(path: Path, name: str, raw: Any) -> Notebook:
         raise ConfigError(f"{path} is a damaged notebook: {error}") from error
     if (language := _language(read.metadata)) and language.lower() not in _PYTHON:
         raise ConfigError(f"{path} is a notebook for {language!r}; only Python runs here")
-    if _is_deep(raw):
+    if is_deeper(raw, _DEEPEST):
         raise ConfigError(f"{path} is a damaged notebook: it is nested more than {_DEEPEST} deep")
     cells = (_cell(place, cell) for place, cell in enumerate(read.cells))
     return Notebook(name=name, cells=tuple(cells), raw=raw)
-
-
-def _is_deep(value: object, left: int = _DEEPEST) -> bool:
-    """Too deep to be written again."""
-    match value:
-        case dict():
-            inside = cast(_Raw, value).values()
-        case list():
-            inside = cast("list[object]", value)
-        case _:
-            return False
-    return left == 0 or any(_is_deep(one, left - 1) for one in inside)
 
 
 def _language(metadata: _Raw) -> str:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from pinfold.app.errors import SessionBusy
 from pinfold.app.paths import private_dir, read_private, state_dir, write_private
-from pinfold.app.storage.session_store import claim, holder_of
+from pinfold.app.storage.session_store import claim, end_holder, holder_of
 from pinfold.events import decode_json
 
 _ENDING_S = 30.0
-_LOOK_AGAIN_S = 0.05
 
 
 class RunningServer(Struct, frozen=True, kw_only=True):
@@ -57,14 +54,4 @@ def running_server() -> RunningServer | None:
 
 def stop_server() -> bool:
     """End it and wait until it has closed its sessions; False if none runs."""
-    running = running_server()
-    if running is None:
-        return False
-    with suppress(ProcessLookupError):
-        os.kill(running.pid, signal.SIGTERM)
-    until = time.monotonic() + _ENDING_S
-    while holder_of(_folder()) is not None:
-        if time.monotonic() > until:
-            raise SessionBusy(f"pinfold serve, process {running.pid}, does not end; try again later")
-        time.sleep(_LOOK_AGAIN_S)
-    return True
+    return end_holder(_folder(), "pinfold serve", _ENDING_S)

@@ -7,10 +7,8 @@ and the launcher that `pinfold up` keeps as well, kept by `keep_launcher`. See d
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -18,9 +16,8 @@ from pathlib import Path
 import msgspec
 
 from pinfold.app.config.layers import load_config
-from pinfold.app.errors import SessionBusy
 from pinfold.app.paths import config_dir, data_dir, private_dir, state_dir, up_dir, warm_dir
-from pinfold.app.storage.session_store import holder_of
+from pinfold.app.storage.session_store import end_holder, holder_of
 from pinfold.events import PinfoldError
 from pinfold.sandbox import SandboxUnavailable, is_built_in, provider_named
 from pinfold.sandbox.kernel.folders import folder
@@ -43,7 +40,6 @@ _PASSED = (
 )
 _PASSED_STARTS = ("XDG_", "LC_", "PYTHON", "UV_", "LD_", "MALLOC_", "GLIBC_")
 _ENDING_S = 5.0
-_LOOK_AGAIN_S = 0.02
 
 
 class Helper(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,17 +77,7 @@ def running_helper() -> Helper | None:
 
 def stop_helper() -> bool:
     """End it and wait until it has; False if none ran."""
-    pid = holder_of(warm_dir())
-    if not pid:
-        return False
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-    until = time.monotonic() + _ENDING_S
-    while holder_of(warm_dir()) is not None:
-        if time.monotonic() > until:
-            raise SessionBusy(f"the warm helper, process {pid}, does not end; try again later")
-        time.sleep(_LOOK_AGAIN_S)
-    return True
+    return end_holder(warm_dir(), "the warm helper", _ENDING_S)
 
 
 def can_rehearse() -> bool:

@@ -6,11 +6,11 @@ Whatever happens to one, its result says what it has left: variables it kept, fi
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -35,14 +35,12 @@ from pinfold.app.session.observations import inventory
 from pinfold.app.session.options import Options
 from pinfold.app.trust.project_files import Instruction
 from pinfold.app.trust.project_formats import AgentDefinition
-from pinfold.engine import Budget, CommandRefused, Core, Model, OpenAction, Performed, Spent
+from pinfold.engine import Budget, CommandRefused, Core, Model, Performed, Spent
 from pinfold.events import (
     ActionId,
     ApprovalRequested,
     CallTool,
-    Command,
     Decide,
-    Delta,
     Entry,
     Interrupt,
     ModelReplied,
@@ -60,6 +58,9 @@ from pinfold.events import (
 from pinfold.sandbox import Capabilities, Forkable, NotSupported, SandboxUnavailable, Session, Spec, UndoRefused
 from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.tools import BadCall
+
+if TYPE_CHECKING:
+    from pinfold.app.session.live_session import LiveSession
 
 logger = logging.getLogger(__name__)
 _QUESTION = "ask_user"
@@ -82,32 +83,7 @@ You have used most of your budget. Do no more work than it takes to hand over wh
 write the files, then answer in a few lines what is done and what is not."""
 
 
-class ChildSession(Protocol):
-    """A live session, as far as it is needed to drive one."""
-
-    @property
-    def is_untrusted(self) -> bool: ...
-
-    @property
-    def spent(self) -> tuple[Usage, float | None]: ...
-
-    def set_budget(self, budget: Budget) -> None: ...
-
-    @property
-    def is_exposed(self) -> bool: ...
-
-    def share_taint(
-        self, is_untrusted: Callable[[], bool], on_untrusted: Callable[[], Awaitable[None]], *, private: bool
-    ) -> None: ...
-
-    def pending_approvals(self) -> Mapping[ActionId, OpenAction]: ...
-
-    async def submit(self, command: Command) -> None: ...
-
-    def subscribe(self, after: int) -> AbstractAsyncContextManager[AsyncIterator[Entry | Delta]]: ...
-
-
-OpenChild = Callable[[Path | None, SessionId, Options], AbstractAsyncContextManager[ChildSession]]
+OpenChild: TypeAlias = "Callable[[Path | None, SessionId, Options], AbstractAsyncContextManager[LiveSession]]"
 
 
 class _Fork(Struct, frozen=True, kw_only=True):
@@ -176,7 +152,7 @@ class Agents(Struct, kw_only=True):
         if not self.is_untrusted():
             await self.runner.note_outside_text()
 
-    async def take_taint(self, live: ChildSession) -> None:
+    async def take_taint(self, live: LiveSession) -> None:
         """However a sub-agent ends, what it has read may lie in the sandbox that both share."""
         if live.is_exposed:
             self.runner.privacy.mark_exposed()
@@ -354,7 +330,7 @@ class _Child(Struct, kw_only=True):
             run.why = run.why or str(error)
             logger.info("sub-agent %s: %s", run.session, error)
 
-    async def _follow(self, live: ChildSession, run: AgentRun, text: str, budget: Budget) -> None:
+    async def _follow(self, live: LiveSession, run: AgentRun, text: str, budget: Budget) -> None:
         live.set_budget(share_of(budget, WRAP_UP_AT))
         end = await self._turn(live, run, text)
         if isinstance(end, TurnFailed) and end.at_limit:
@@ -377,7 +353,7 @@ class _Child(Struct, kw_only=True):
                 pass
 
     async def _turn(
-        self, live: ChildSession, run: AgentRun, text: str
+        self, live: LiveSession, run: AgentRun, text: str
     ) -> TurnEnded | TurnFailed | TurnInterrupted | None:
         say = Say(turn=new_turn_id(), text=text)
         async with live.subscribe(0) as feed, anyio.create_task_group() as asking:
@@ -397,12 +373,12 @@ class _Child(Struct, kw_only=True):
                         pass
         return None
 
-    async def _interrupt(self, live: ChildSession, say: Say) -> None:
+    async def _interrupt(self, live: LiveSession, say: Say) -> None:
         await self.stop.wait()
         with suppress(CommandRefused):
             await live.submit(Interrupt(target=say.turn))
 
-    async def _pass_on_question(self, live: ChildSession, name: str, id_: ActionId) -> None:
+    async def _pass_on_question(self, live: LiveSession, name: str, id_: ActionId) -> None:
         """Ask in the session that started it, by the name of the sub-agent."""
         waiting = live.pending_approvals().get(id_)
         if waiting is None or waiting.asked is None:

@@ -11,6 +11,8 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal, TypeAlias
 
 import anyio
 from msgspec import Struct
@@ -44,108 +46,9 @@ _SETTINGS = {
 _SWITCHES = ("GIT_CONFIG_NOSYSTEM", "GIT_ATTR_NOSYSTEM", "GIT_NO_LAZY_FETCH", "GIT_NO_REPLACE_OBJECTS")
 _FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}
 
-BEGIN = r"""
-dir=$(git rev-parse --absolute-git-dir)
-printf '%s\0' "$dir"
-git config -z --name-only --get-regexp '^filter\.' || :
-"""
-"""Prints the git folder, then the settings of filter drivers, NUL after each."""
-
-_OUTSIDE = r"""
-box=${TMPDIR:-/tmp}/.pinfold-checkpoints
-[ -d "$box" ] || mkdir -m 700 "$box"
-while read -r _ _ _ _ place _; do
-    case $place in *\\*)
-        place=$(printf '%s' "$place" | sed 's/\\\([0-7][0-7][0-7]\)/\\0\1/g')
-        place=$(printf '%b' "$place")
-    esac
-    case $place in "$PWD"/*) set -- "$@" ":(exclude,literal)${place#"$PWD"/}" ;; esac
-done 2> /dev/null < /proc/self/mountinfo || :
-"""
-"""Adds to the pathspecs what is mounted over the workspace: masked files, which are not what they seem, and protected
-ones, which cannot be written. Where nothing can be mounted, the file cannot be read."""
-
-_LARGE = r"""sed -z 's,^,./,' | xargs -0 -r sh -c 'find "$@" -maxdepth 0 -type f -size +"$LARGEST"k -print0 2> /dev/null || :' sh"""
-
-MAKE = rf"""
-ref=$1 last=$2 tree=$3 again=$4; shift 4
-{_OUTSIDE}
-export GIT_INDEX_FILE="$box/index"
-if [ "$again" ]; then
-    rm -rf "$GIT_INDEX_FILE" "$(git rev-parse --git-common-dir)/$ref.lock"
-fi
-[ ! -e "$GIT_INDEX_FILE.lock" ] || rm -f "$GIT_INDEX_FILE.lock"
-first=
-if [ -z "$last" ]; then
-    last=$(git rev-parse -q --verify "$ref^{{commit}}") || {{
-        first=yes
-        last=$(git rev-parse -q --verify 'HEAD^{{commit}}') || last=
-    }}
-    [ "$first" ] || tree=$(git rev-parse "$last^{{tree}}")
-    rm -f "$GIT_INDEX_FILE"
-fi
-if [ ! -e "$GIT_INDEX_FILE" ]; then
-    if [ "$last" ]; then git read-tree "$last"; else git read-tree --empty; fi
-    git update-index -q --refresh > /dev/null || :
-fi
-git ls-files -z -m -o --exclude-standard -- . "$@" > "$box/changed"
-if [ -s "$box/changed" ]; then
-    {{ {_LARGE}; }} < "$box/changed" > "$box/large"
-    if [ -s "$box/large" ]; then
-        {{ printf '%s\0' . "$@"; sed -z 's,^\./,:(exclude\,literal),' "$box/large"; }} > "$box/paths"
-        set -- --pathspec-from-file="$box/paths" --pathspec-file-nul
-    else
-        set -- -- . "$@"
-    fi
-    git add -A --ignore-errors "$@" > /dev/null || [ $? -lt 128 ]
-elif [ "$tree" ]; then
-    echo "same $last $tree"
-    exit
-fi
-now=$(git write-tree)
-if [ "$now" = "$tree" ]; then
-    echo "same $last $tree"
-else
-    commit=$(git commit-tree "$now" ${{last:+-p "$last"}})
-    git update-ref "$ref" "$commit"
-    echo "made $commit $now"
-fi
-"""
-"""A commit of the files as they are, its message on stdin, unless it would be the same as the last.
-
-Arguments: the ref, the last commit and its tree if they are known and the index is that tree's, whether to begin anew,
-then pathspecs."""
-
-COMPARE = rf"""
-one=$1 other=$2; shift 2
-{_OUTSIDE}
-git cat-file -e "$other^{{commit}}" 2> /dev/null || exit 3
-git diff-tree -r -z --no-renames --raw "$one" "$other" -- . "$@"
-"""
-TOO_LARGE = f"{_LARGE} | sed -z 's,^\\./,,'"
-"""Of the paths on stdin, those that no checkpoint holds."""
-
-IN_THE_WAY = r"""xargs -0 -r sh -c '
-for path do
-    here=$path
-    if [ -e "$here" ] || [ -L "$here" ]; then printf "%s\0" "$path"; continue; fi
-    while case $here in */*) here=${here%/*} ;; *) false ;; esac; do
-        if [ -L "$here" ] || { [ -e "$here" ] && [ ! -d "$here" ]; }; then printf "%s\0" "$path"; break; fi
-        [ ! -d "$here" ] || break
-    done
-done' sh"""
-"""Of the paths on stdin, those where something is, or where a folder of theirs would have to be."""
-
-REMOVE = r"""xargs -0 -r rm -f --"""
-REMOVE_FOLDERS = r"""xargs -0 -r rmdir -p -- 2> /dev/null || :"""
-"""Those that are empty."""
-WRITE = r"""
-box=${TMPDIR:-/tmp}/.pinfold-checkpoints
-export GIT_INDEX_FILE="$box/target"
-git read-tree "$1"
-git checkout-index -f -q -z --stdin
-rm -f "$GIT_INDEX_FILE"
-"""
+_SCRIPT = Path(__file__).with_name("checkpoints.sh")
+Step: TypeAlias = Literal["begin", "make", "compare", "too-large", "in-the-way", "remove", "remove-folders", "write"]
+"""Of the script."""
 
 
 def secret_pathspecs() -> list[str]:
@@ -208,7 +111,7 @@ logger = logging.getLogger(__name__)
 _MADE = rb"(made|same) ([0-9a-f]{40,64}) ([0-9a-f]{40,64})\n"
 _COMMIT = r"[0-9a-f]{40,64}"
 _GONE = 3
-"""What COMPARE exits with when there is no such commit."""
+"""What the step `compare` exits with when there is no such commit."""
 _NAMED = 5
 """Paths that are told one by one."""
 _NO_REPOSITORY = "the workspace is no git repository that the session can see (`git init` makes one)"
@@ -314,7 +217,7 @@ class Checkpoints:
     async def _find_repository(self) -> _Repository:
         if not (await self._session()).capabilities.commands:
             raise CheckpointError("this sandbox cannot run programs beside cells")
-        outcome = await self._run(BEGIN, [], git_environment())
+        outcome = await self._run("begin", [], git_environment())
         if outcome.status != "ok":
             missing = b"git: not found" in outcome.stderr or b"git: command not found" in outcome.stderr
             raise CheckpointError(
@@ -332,10 +235,10 @@ class Checkpoints:
         text = f"{message}\n\nPinfold-Session: {self._id}\nPinfold-Checkpoint: {number}\n".encode()
         ref, secrets = f"{REF}{self._id}", secret_pathspecs()
         words = [ref, repository.last, repository.tree, "", *secrets]
-        outcome = await self._run(MAKE, words, repository.environment, text)
+        outcome = await self._run("make", words, repository.environment, text)
         if outcome.status == "error":
             # The program may have broken the index, or a crash left a lock; both are only the session's.
-            outcome = await self._run(MAKE, [ref, "", "", "again", *secrets], repository.environment, text)
+            outcome = await self._run("make", [ref, "", "", "again", *secrets], repository.environment, text)
         told = re.fullmatch(_MADE, outcome.stdout)
         if outcome.status != "ok" or told is None:
             raise self._error(outcome)
@@ -349,8 +252,8 @@ class Checkpoints:
     async def _apply(self, present: str, target: str) -> tuple[int, tuple[str, ...]]:
         """How many files it wrote or removed, and which it had to leave."""
 
-        async def run(script: str, paths: Iterable[bytes], *words: str) -> set[bytes]:
-            outcome = await self._run(script, words, environment, b"".join(path + b"\0" for path in paths))
+        async def run(step: Step, paths: Iterable[bytes], *words: str) -> set[bytes]:
+            outcome = await self._run(step, words, environment, b"".join(path + b"\0" for path in paths))
             if outcome.status != "ok":
                 raise self._error(outcome)
             return set(outcome.stdout.split(b"\0")) - {b""}
@@ -358,27 +261,27 @@ class Checkpoints:
         environment = self._repository.environment if self._repository else {}
         if not re.fullmatch(_COMMIT, target):
             raise CheckpointError(f"{target!r} is no commit")
-        compared = await self._run(COMPARE, (present, target, *secret_pathspecs()), environment)
+        compared = await self._run("compare", (present, target, *secret_pathspecs()), environment)
         if compared.code == _GONE:
             raise CheckpointError(f"its commit {target[:12]} is no longer in the repository")
         if compared.status != "ok" or compared.dropped_bytes:
             raise self._error(compared)
         changes = parse_changes(compared.stdout)
-        large = await run(TOO_LARGE, [*changes.gone, *changes.changed])
+        large = await run("too-large", [*changes.gone, *changes.changed])
         gone = [path for path in changes.gone if path not in large]
-        await run(REMOVE, gone)
-        await run(REMOVE_FOLDERS, sorted({path.rpartition(b"/")[0] for path in gone} - {b""}))
-        standing = await run(IN_THE_WAY, changes.new)
+        await run("remove", gone)
+        await run("remove-folders", sorted({path.rpartition(b"/")[0] for path in gone} - {b""}))
+        standing = await run("in-the-way", changes.new)
         written = [path for path in changes.changed if path not in large]
         written += [path for path in changes.new if path not in standing]
-        await run(WRITE, written, target)
+        await run("write", written, target)
         left = sorted({*large, *standing, *changes.nested})
         return len(gone) + len(written), tuple(path.decode("utf-8", "replace") for path in left)
 
     async def _run(
-        self, script: str, words: Iterable[str], environment: dict[str, str], stdin: bytes = b""
+        self, step: Step, words: Iterable[str], environment: dict[str, str], stdin: bytes = b""
     ) -> CommandOutcome:
-        argv = ["/bin/sh", "-euc", script, "sh", *words]
+        argv = ["/bin/sh", "-euc", _SCRIPT.read_text("utf-8"), "sh", step, *words]
         return await (await self._session()).command(argv, timeout_s=self._limit_s, env=environment, stdin=stdin)
 
     def _error(self, outcome: CommandOutcome) -> CheckpointError:

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import os
 import re
+import signal
 import time
 from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -85,6 +86,21 @@ def holder_of(folder: Path) -> int | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def end_holder(folder: Path, who: str, limit_s: float) -> bool:
+    """Tell the process that holds it to end, and wait until it has; False if none does. Raises SessionBusy."""
+    pid = holder_of(folder)
+    if not pid:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    until = time.monotonic() + limit_s
+    while holder_of(folder) is not None:
+        if time.monotonic() > until:
+            raise SessionBusy(f"{who}, process {pid}, does not end; try again later")
+        time.sleep(_TRY_AGAIN_S)
+    return True
 
 
 _ID = re.compile(r"s_[0-9a-z]{1,40}")

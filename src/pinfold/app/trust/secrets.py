@@ -30,6 +30,7 @@ from pinfold.events import (
     decode_line,
     decode_object,
     encode,
+    map_leaves,
     parse_json,
     plain_json,
 )
@@ -267,15 +268,10 @@ def _redact_delta(delta: Delta) -> Delta:
 
 def remove_own_secrets(value: Json) -> Json:
     """As it is, but for them."""
-    match value:
-        case str():
-            return without_own(value)
-        case bytes() if keeps_own() and not isinstance(value, Arrow):
-            return without_own(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
-        case dict():
-            inside = cast(dict[str, Json], value)
-            return {without_own(key): remove_own_secrets(item) for key, item in inside.items()}
-        case list():
-            return [remove_own_secrets(item) for item in cast(list[Json], value)]
-        case _:
-            return value
+    return map_leaves(value, _without_own)
+
+
+def _without_own(value: Json) -> Json:
+    if isinstance(value, bytes) and keeps_own() and not isinstance(value, Arrow):
+        return without_own(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    return without_own(value) if isinstance(value, str) else value

@@ -328,14 +328,10 @@ class _Pull:
 
 async def _is(path: Path, sha256: str) -> bool:
     def digest() -> str:
-        whole = hashlib.sha256()
         with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                anyio.from_thread.check_cancelled()
-                whole.update(chunk)
-        return whole.hexdigest()
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
-    return await anyio.to_thread.run_sync(digest) == sha256
+    return await anyio.to_thread.run_sync(digest, abandon_on_cancel=True) == sha256
 
 
 def _sync(path: Path) -> None:

@@ -13,9 +13,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeAlias
 
-from pinfold.events import Json
+from pinfold.events import Json, is_deeper
 from pinfold.model.protocol.known_tools import QUOTES, Effort
-from pinfold.model.wire.payload import is_deeper
 
 DEEPEST = 64
 _MOST_PARTS = 100_000

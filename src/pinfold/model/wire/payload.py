@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from typing import cast
 
-from pinfold.events import BadEvent, Json, parse_json
+from pinfold.events import BadEvent, Json, is_deeper, map_leaves, parse_json
 from pinfold.text import BYTES_PER_TOKEN
 
 DEPTH = 128
@@ -22,22 +21,6 @@ def parse_payload(text: str) -> Json:
     if text.count("{") + text.count("[") > DEPTH and is_deeper(value, DEPTH):
         raise BadEvent(f"not JSON: nested deeper than {DEPTH}")
     return value
-
-
-def is_deeper(value: Json, depth: int) -> bool:
-    """Whether lists and objects are nested deeper than that."""
-    level: list[Json] = [value]
-    for _ in range(depth + 1):
-        level = [inner for outer in level for inner in _inside(outer)]
-        if not level:
-            return False
-    return True
-
-
-def _inside(value: Json) -> Iterable[Json]:
-    if isinstance(value, dict):
-        return cast("dict[str, Json]", value).values()
-    return cast("list[Json]", value) if isinstance(value, list) else ()
 
 
 def an_object(value: Json) -> dict[str, Json]:
@@ -65,20 +48,12 @@ def estimate_tokens(text: str) -> int:
 
 def sendable(value: Json) -> Json:
     """`value` with every character in it that servers choke on replaced: NUL and halves of surrogate pairs."""
-    match value:
-        case str():
-            return _sendable_text(value)
-        case Mapping():
-            return {sendable(key): sendable(inner) for key, inner in cast("Mapping[str, Json]", value).items()}
-        case list() | tuple():
-            return [sendable(inner) for inner in cast("list[Json]", value)]
-        case _:
-            return value
+    return map_leaves(value, _sendable_leaf)
 
 
-def _sendable_text(text: str) -> str:
-    if not _UNSENDABLE.search(text):
-        return text
+def _sendable_leaf(value: Json) -> Json:
+    if not isinstance(value, str) or not _UNSENDABLE.search(value):
+        return value
     # Two halves that were streamed apart are one character again.
-    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return whole.replace("\0", "\ufffd")

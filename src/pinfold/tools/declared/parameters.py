@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from msgspec import UNSET, Struct, field, to_builtins
+
 from pinfold.events import Json
 from pinfold.tools.arguments import JSON_TYPES, REQUIRED, Argument
-from pinfold.tools.declared.tables import Table, kind_of
+from pinfold.tools.declared.tables import fault, read_as
 from pinfold.tools.results import BadCall
 
 Kind = Literal["string", "integer", "number", "boolean", "array", "object"]
@@ -32,8 +34,34 @@ _BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
     "maxLength": (lambda value, limit: len(value) <= limit, "must have at most {limit} characters, not {size}"),
     "pattern": (lambda value, limit: re.search(limit, value) is not None, "must match {limit}, and {value!r} does not"),
 }
-_KEYS = ("type", "description", "default", "enum", "required", "items", *_BOUNDS)
-_NOTHING: Any = object()
+_OF_NUMBERS = ("minimum", "maximum")
+
+
+class _Described(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """One parameter, as a file has it."""
+
+    type: str | None = None
+    description: str = ""
+    default: Json = UNSET
+    enum: tuple[Json, ...] = ()
+    required: bool | None = None
+    items: Json = None
+    minimum: float | None = None
+    maximum: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    pattern: str | None = None
+
+
+class _Schema(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """All of them, as JSON schema."""
+
+    type: Literal["object"] = "object"
+    properties: dict[str, Json]
+    required: tuple[str, ...] = ()
+    additional_properties: Json = None
+    title: Json = None
+    dialect: Json = field(default=None, name="$schema")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,22 +87,19 @@ def check_values(parameters: Mapping[str, Parameter], values: Mapping[str, Json]
             parameters[name].check(value)
 
 
-def read_parameters(top: Table) -> dict[str, Parameter]:
-    content = top.take("parameters")
-    if content is None:
-        return {}
+def read_parameters(content: Json, source: str) -> dict[str, Parameter]:
     needed = None
     match content:
         case list():
-            named = _of_list(top, cast("list[Json]", content))
+            named = _of_list(cast("list[Json]", content), source)
         case {"properties": dict()}:
-            named = cast("dict[str, Json]", content)["properties"]
-            needed = _required_names(top, cast("dict[str, Json]", content))
-        case dict():
-            named = cast("dict[str, Json]", content)
+            schema = read_as(content, _Schema, source, "parameters")
+            named, needed = schema.properties, frozenset(schema.required)
+            if unknown := needed - named.keys():
+                fault(source, "parameters.required", f"should list names of parameters, not {min(unknown)!r}")
         case _:
-            top.fault("parameters", f"should be a mapping of names, not {kind_of(content)}")
-    return {name: _parameter(top, name, value, needed) for name, value in named.items()}
+            named = read_as(content or {}, dict[str, Json], source, "parameters")
+    return {name: _parameter(name, value, needed, source) for name, value in named.items()}
 
 
 def schema_of(parameters: Mapping[str, Parameter]) -> dict[str, Json]:
@@ -87,99 +112,58 @@ def schema_of(parameters: Mapping[str, Parameter]) -> dict[str, Json]:
     }
 
 
-def _of_list(top: Table, content: list[Json]) -> dict[str, Json]:
+def _of_list(content: list[Json], source: str) -> dict[str, Json]:
     named: dict[str, Json] = {}
     for number, entry in enumerate(content):
-        if not isinstance(entry, dict) or not isinstance(cast("dict[str, Json]", entry).get("name"), str):
-            top.fault(f"parameters.{number}", "each entry of the list needs a `name`")
-        rest = dict(cast("dict[str, Json]", entry))
-        name = rest.pop("name")
-        if name in named:
-            top.fault(f"parameters.{number}", f"{name!r} stands there twice; rename one")
-        named[name] = rest
+        match entry:
+            case {"name": str(name), **rest} if name not in named:
+                named[name] = rest
+            case _:
+                fault(source, f"parameters.{number}", "each entry of the list needs a `name` of its own")
     return named
 
 
-def _required_names(top: Table, content: Mapping[str, Json]) -> frozenset[str]:
-    required = content.get("required", [])
-    names = cast("list[Json]", required) if isinstance(required, list) else [None]
-    properties = content["properties"]
-    for name in names:
-        if not isinstance(name, str) or name not in properties:
-            top.fault("parameters.required", f"should list names of parameters, not {kind_of(name)}")
-    if unknown := content.keys() - {"type", "properties", "required", "additionalProperties", "title", "$schema"}:
-        top.fault("parameters", f"{min(unknown)!r} is not understood here; leave it out")
-    if content.get("type", "object") != "object":
-        top.fault("parameters.type", "should be object, or left out")
-    return frozenset(cast("list[str]", names))
-
-
-def _parameter(top: Table, name: Json, content: Json, needed: frozenset[str] | None) -> Parameter:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        top.fault("parameters", f"{name!r} is no name; use letters, digits and underscores")
+def _parameter(name: str, content: Json, needed: frozenset[str] | None, source: str) -> Parameter:
+    if not _NAME.fullmatch(name):
+        fault(source, "parameters", f"{name!r} is no name; use letters, digits and underscores")
     if content is None or isinstance(content, str):
         content = {"type": content or "string"}
-    table = Table(top.source, top.path(f"parameters.{name}"), content)
-    choices = _choices(table)
-    kind = _kind(table, choices)
-    description = table.text("description")
-    default = table.take("default", _NOTHING)
-    flag = table.flag("required", None)
-    is_required = default is _NOTHING and (bool(flag) if flag is not None else needed is None or name in needed)
-    if default not in (_NOTHING, None) and not _fits(default, kind, choices):
-        wanted = "one of the enum" if choices else f"of type {kind}"
-        table.fault("default", f"should be {wanted}, not {kind_of(default)}")
-    items = table.take("items")
-    bounds = _bounds(table, kind)
-    table.end(_KEYS)
-    hint = Literal[tuple(choices)] if choices else JSON_TYPES[kind]  # pyright: ignore[reportInvalidTypeForm, reportInvalidTypeArguments]
-    if not is_required and default in (_NOTHING, None):
-        hint, default = cast("Any", hint) | None, None
-    about: dict[str, Json] = {"description": description or None, "enum": list(choices) or None, "items": items}
-    about["default"] = None if is_required else default
-    schema = {"type": kind, **{key: value for key, value in about.items() if value is not None}}
-    argument = Argument(name=name, hint=hint, default=REQUIRED if is_required else default, description=description)
-    return Parameter(argument=argument, kind=kind, schema={**schema, **bounds}, bounds=bounds)
-
-
-def _kind(table: Table, choices: Sequence[Json]) -> Kind:
-    given = table.take("type", "string" if all(isinstance(one, str) for one in choices) else "number")
-    kind = _KINDS.get(given) if isinstance(given, str) else None
+    where = f"parameters.{name}"
+    given = read_as(content, _Described, source, where)
+    usual = "string" if all(isinstance(one, str) for one in given.enum) else "number"
+    kind = _KINDS.get(given.type or usual)
     if kind is None:
-        table.fault("type", f"should be one of {', '.join(JSON_TYPES)}, not {given!r}")
-    for one in choices:
-        if not _fits(one, kind, ()):
-            quotes = "; put it in quotes" if kind == "string" else ""
-            table.fault("enum", f"{one!r} is not of type {kind}{quotes}")
-    return kind
+        fault(source, f"{where}.type", f"should be one of {', '.join(JSON_TYPES)}, not {given.type!r}")
+    if odd := [one for one in given.enum if not _fits(one, kind, ())]:
+        quotes = "; put it in quotes" if kind == "string" else ""
+        fault(source, f"{where}.enum", f"{odd[0]!r} is not of type {kind}{quotes}")
+    default: Any = None if given.default is UNSET else given.default
+    if default is not None and not _fits(default, kind, given.enum):
+        wanted = "one of the enum" if given.enum else f"of type {kind}"
+        fault(source, f"{where}.default", f"should be {wanted}, not {default!r}")
+    is_wanted = given.required if given.required is not None else needed is None or name in needed
+    is_required = given.default is UNSET and is_wanted
+    hint = Literal[given.enum] if given.enum else JSON_TYPES[kind]  # pyright: ignore[reportInvalidTypeForm, reportInvalidTypeArguments]
+    if not is_required and default is None:
+        hint = cast("Any", hint) | None
+    about = {"description": given.description or None, "enum": list(given.enum) or None, "items": given.items}
+    schema = {key: value for key, value in {**about, "default": default}.items() if value is not None}
+    bounds = _bounds(given, kind, source, where)
+    argument = Argument(
+        name=name, hint=hint, default=REQUIRED if is_required else default, description=given.description
+    )
+    return Parameter(argument=argument, kind=kind, schema={"type": kind, **schema, **bounds}, bounds=bounds)
 
 
-def _choices(table: Table) -> tuple[Json, ...]:
-    content = table.take("enum")
-    if content is None:
-        return ()
-    if not isinstance(content, list) or not content:
-        table.fault("enum", f"should be a list of values, not {kind_of(content)}")
-    return tuple(cast("list[Json]", content))
-
-
-def _bounds(table: Table, kind: Kind) -> dict[str, Json]:
-    found: dict[str, Json] = {}
-    for bound in _BOUNDS:
-        value = table.take(bound)
-        if value is None:
-            continue
-        of_number = bound in ("minimum", "maximum")
-        if (kind in ("integer", "number")) != of_number or (not of_number and kind != "string"):
-            table.fault(bound, f"says nothing of type {kind}; leave it out")
-        if bound == "pattern":
-            try:
-                re.compile(value)
-            except (re.error, TypeError) as error:
-                table.fault(bound, f"is no regular expression: {error}")
-        elif isinstance(value, bool) or not isinstance(value, int | float):
-            table.fault(bound, f"should be a number, not {kind_of(value)}")
-        found[bound] = value
+def _bounds(given: _Described, kind: Kind, source: str, where: str) -> dict[str, Json]:
+    found = {name: value for name, value in to_builtins(given).items() if name in _BOUNDS and value is not None}
+    fitting = {"string": {*_BOUNDS} - {*_OF_NUMBERS}, "integer": {*_OF_NUMBERS}, "number": {*_OF_NUMBERS}}
+    if odd := found.keys() - fitting.get(kind, set()):
+        fault(source, f"{where}.{min(odd)}", f"says nothing of type {kind}; leave it out")
+    try:
+        re.compile(given.pattern or "")
+    except re.error as error:
+        fault(source, f"{where}.pattern", f"is no regular expression: {error}")
     return found
 
 

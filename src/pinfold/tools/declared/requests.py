@@ -6,23 +6,24 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 from urllib.parse import quote, urlencode
 
 import anyio.to_thread
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from pinfold.events import Json
 from pinfold.tools.builtin.web import destination, mime_of, read_body
 from pinfold.tools.declared.parameters import Parameter, check_values
-from pinfold.tools.declared.tables import Table, Template, template
+from pinfold.tools.declared.tables import Plain, Template, fault, template
 from pinfold.tools.ports import Fetched, Ports
 from pinfold.tools.results import BadCall, Result
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 MAX_BYTES = 2_000_000
 MOST_BYTES = 50_000_000
-_KEYS = ("method", "url", "headers", "query", "body", "form", "timeout_s", "max_bytes", "select")
+MOST_S = 600.0
 _URL = re.compile(r"(?P<scheme>https?)://(?P<host>[^/?#\s]+)(?P<path>[^?#\s]*)(?:\?(?P<query>[^#\s]*))?(?:#\S*)?")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"})
@@ -30,6 +31,20 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _LEFT_OUT: Any = object()
 _WORDS = 500
 """Characters told of an answer that is an error."""
+
+
+class HttpFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request, as a file has it."""
+
+    url: str
+    method: str = ""
+    headers: dict[str, Plain] = {}
+    query: dict[str, Plain] = {}
+    body: Json = None
+    form: dict[str, Plain] | None = None
+    timeout_s: Annotated[float, Meta(gt=0, le=MOST_S)] | None = None
+    max_bytes: Annotated[int, Meta(gt=0, le=MOST_BYTES)] = MAX_BYTES
+    select: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +75,9 @@ class Outline:
 
 
 def request_of(
-    http: Table, parameters: Mapping[str, Parameter], ports: Ports, timeout_s: float
+    http: HttpFile, source: str, parameters: Mapping[str, Parameter], ports: Ports, timeout_s: float
 ) -> tuple[Callable[..., Awaitable[Result]], Outline]:
-    outline = _outline(http, parameters, timeout_s)
+    outline = _outline(http, source, parameters, timeout_s)
     host = outline.to.rpartition(":")[0]
 
     async def run(**values: Any) -> Result:
@@ -95,57 +110,56 @@ def request_of(
     return run, outline
 
 
-def _outline(http: Table, parameters: Mapping[str, Parameter], timeout_s: float) -> Outline:
-    known = set(parameters)
-    address = http.text("url")
-    parts = _URL.fullmatch(address)
+def _outline(http: HttpFile, source: str, parameters: Mapping[str, Parameter], timeout_s: float) -> Outline:
+    known, parts = set(parameters), _URL.fullmatch(http.url)
     if parts is None:
-        http.fault(
-            "url", f"should be a whole address such as https://api.example.com/items/{{id}}, not {address[:80]!r}"
-        )
+        words = f"should be a whole address such as https://api.example.com/items/{{id}}, not {http.url[:80]!r}"
+        fault(source, "http.url", words)
     if re.search(r"[{}$@]", parts["host"]) or not destination(f"{parts['scheme']}://{parts['host']}"):
-        http.fault("url", f"the host {parts['host']!r} must be written out, without parameters, names or passwords")
-    has_body = "body" in http or "form" in http
-    method = http.text("method").upper() or ("POST" if has_body else "GET")
+        words = f"the host {parts['host']!r} must be written out, without parameters, names or passwords"
+        fault(source, "http.url", words)
+    contents = [name for name in ("body", "form") if getattr(http, name) is not None]
+    method = http.method.upper() or ("POST" if contents else "GET")
     if method not in METHODS:
-        http.fault("method", f"should be one of {', '.join(METHODS)}, not {method!r}")
-    if has_body and method in ("GET", "HEAD"):
-        http.fault("body" if "body" in http else "form", f"{method} has none; use POST, or `query`")
-    if "body" in http and "form" in http:
-        http.fault("form", "there is a `body` too; keep one of them")
-    path = template(http, "url", parts["path"], known)
+        fault(source, "http.method", f"should be one of {', '.join(METHODS)}, not {method!r}")
+    if contents and method in ("GET", "HEAD"):
+        fault(source, f"http.{contents[0]}", f"{method} has none; use POST, or `query`")
+    if len(contents) > 1:
+        fault(source, "http.form", "there is a `body` too; keep one of them")
+    path = template(source, "http.url", parts["path"], known)
     for name in path.holes:
         if parameters[name].kind in ("array", "object"):
-            http.fault("url", f"{name!r} is a list or an object; put it into `query` or `body`")
+            fault(source, "http.url", f"{name!r} is a list or an object; put it into `query` or `body`")
+
+    def read(key: str, texts: Mapping[str, Plain]) -> dict[str, Template]:
+        return {
+            name: template(source, f"http.{key}.{name}", str(text), known, secrets=key == "headers")
+            for name, text in texts.items()
+        }
+
     outline = Outline(
         method=method,
         origin=f"{parts['scheme']}://{parts['host']}",
         path=path,
-        inline=template(http, "url", parts["query"] or "", known),
-        query=_texts(http, "query", known),
-        headers=_texts(http, "headers", known, secrets=True),
-        body=_read_body(http, known),
-        form=_texts(http, "form", known) if "form" in http else None,
-        timeout_s=http.number("timeout_s", timeout_s, 600),
-        max_bytes=int(http.number("max_bytes", MAX_BYTES, MOST_BYTES)),
-        select=http.text("select"),
+        inline=template(source, "http.url", parts["query"] or "", known),
+        query=read("query", http.query),
+        headers=read("headers", http.headers),
+        body=_read_body(http.body, source, known),
+        form=None if http.form is None else read("form", http.form),
+        timeout_s=http.timeout_s or timeout_s,
+        max_bytes=http.max_bytes,
+        select=http.select,
     )
     is_safe = parts["scheme"] == "https" or parts["host"].partition(":")[0] in _LOOPBACK
     for name, one in outline.headers.items():
         if not _HEADER.fullmatch(name) or name.lower() in _OURS:
-            http.fault(f"headers.{name}", "this header cannot be set; leave it out")
+            fault(source, f"http.headers.{name}", "this header cannot be set; leave it out")
         if one.secrets and not is_safe:
-            http.fault(f"headers.{name}", "a secret goes over https only; change the url")
-    http.end(_KEYS)
+            fault(source, f"http.headers.{name}", "a secret goes over https only; change the url")
     return outline
 
 
-def _texts(http: Table, key: str, known: set[str], *, secrets: bool = False) -> dict[str, Template]:
-    texts = http.texts(key)
-    return {name: template(http, f"{key}.{name}", text, known, secrets=secrets) for name, text in texts.items()}
-
-
-def _map_leaves(tree: Json, leaf: Callable[[Json, str], Json], key: str = "body") -> Json:
+def _map_leaves(tree: Json, leaf: Callable[[Json, str], Json], key: str = "http.body") -> Json:
     """A copy of a JSON tree with each leaf replaced; `leaf` gets its value and path. What becomes _LEFT_OUT is dropped."""
     match tree:
         case dict():
@@ -160,17 +174,17 @@ def _map_leaves(tree: Json, leaf: Callable[[Json, str], Json], key: str = "body"
             return leaf(tree, key)
 
 
-def _read_body(http: Table, known: set[str]) -> Json:
+def _read_body(body: Json, source: str, known: set[str]) -> Json:
     """The body with a template for each text in it."""
 
     def read(value: Json, key: str) -> Json:
         if not isinstance(value, str):
             return value
-        if key == "body" and value.lstrip()[:1] in ("{", "[") and not re.fullmatch(r"\{\w+\}", value.strip()):
-            http.fault(key, "write JSON as YAML keys and values: they are sent as JSON, and values stay values")
-        return template(http, key, value, known)
+        if value is body and value.lstrip()[:1] in ("{", "[") and not re.fullmatch(r"\{\w+\}", value.strip()):
+            fault(source, key, "write JSON as YAML keys and values: they are sent as JSON, and values stay values")
+        return template(source, key, value, known)
 
-    return _map_leaves(http.take("body"), read)
+    return _map_leaves(body, read)
 
 
 def _url(outline: Outline, values: Mapping[str, Json]) -> str:

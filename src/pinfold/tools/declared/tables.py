@@ -1,4 +1,4 @@
-"""A YAML file as tables, and its texts as templates; each error names the file, the key and what to write instead.
+"""A YAML file as plain values, and its texts as templates; each error names the file, the key and what to write instead.
 
 A value that fills a `{parameter}` of a template is never read as a template again.
 """
@@ -6,15 +6,17 @@ A value that fills a `{parameter}` of a template is never read as a template aga
 from __future__ import annotations
 
 import difflib
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
-from pinfold.events import Json
+from msgspec import ValidationError
+
+from pinfold.events import Json, convert, is_deeper
 from pinfold.text import first_line
+from pinfold.tools.arguments import describe_misfit
 from pinfold.tools.results import BadTool
 
 FILE_BYTES = 64_000
@@ -22,99 +24,24 @@ _DEPTH = 20
 _BOOL = "tag:yaml.org,2002:bool"
 _MARK = re.compile(r"\{\{|\}\}|\$\{secret:(?P<secret>[^{}]*)\}|\{(?P<hole>[A-Za-z_]\w*)\}", re.ASCII)
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-T = TypeVar("T", bound=str)
+T = TypeVar("T")
+Plain: TypeAlias = str | int | float
+"""A text, or a number that is meant as one."""
 
 
-class Table:
-    """One mapping of the file. A key that is not taken out of it is an error."""
-
-    def __init__(self, source: str, where: str, content: Json) -> None:
-        self.source = source
-        self.where = where
-        if not isinstance(content, Mapping):
-            self.fault("", f"should be a mapping of keys to values, not {kind_of(content)}")
-        self._left = dict(cast("Mapping[str, Json]", content))
-        for key in self._left:
-            if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] - YAML's may be anything
-                self.fault("", f"the key {key!r} is {kind_of(key)}; put it in quotes")
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._left
-
-    def path(self, key: str) -> str:
-        return ".".join(filter(None, (self.where, key)))
-
-    def fault(self, key: str, words: str) -> NoReturn:
-        path = self.path(key)
-        told = f"{self.source}: {path + ': ' if path else ''}{words}"
-        raise BadTool("".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in told))
-
-    def take(self, key: str, default: Json = None) -> Json:
-        return self._left.pop(key, default)
-
-    def table(self, key: str) -> Table | None:
-        content = self.take(key)
-        return None if content is None else Table(self.source, self.path(key), content)
-
-    def text(self, key: str, default: str = "") -> str:
-        value = self.take(key, default)
-        if not isinstance(value, str):
-            self.fault(key, f"should be text, not {kind_of(value)}; put it in quotes")
-        return value
-
-    def texts(self, key: str) -> dict[str, str]:
-        content: Json = self.take(key) or cast("Json", {})
-        if not isinstance(content, dict):
-            self.fault(key, f"should be a mapping of names to texts, not {kind_of(content)}")
-        found: dict[str, str] = {}
-        for name, value in cast("dict[Json, Json]", content).items():
-            if not isinstance(name, str) or isinstance(value, bool) or not isinstance(value, str | int | float):
-                self.fault(f"{key}.{name}", f"should be text, not {kind_of(value)}; put it in quotes")
-            found[name] = str(value)
-        return found
-
-    def flag(self, key: str, default: bool | None) -> bool | None:
-        value = self.take(key, default)
-        if value is not default and not isinstance(value, bool):
-            self.fault(key, f"should be true or false, not {kind_of(value)}")
-        return value
-
-    def number(self, key: str, default: float, most: float) -> float:
-        value = self.take(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            self.fault(key, f"should be a number, not {kind_of(value)}")
-        if not 0 < value <= most:
-            self.fault(key, f"should be more than 0 and at most {most:g}, not {value:g}")
-        return value
-
-    def choice(self, key: str, choices: Sequence[T], default: T) -> T:
-        value = self.take(key, default)
-        found = next((choice for choice in choices if value == choice), None)
-        if found is not None:
-            return found
-        near = difflib.get_close_matches(str(value), choices, n=1)
-        more = f"; did you mean {near[0]}?" if near else ""
-        return self.fault(key, f"should be one of {', '.join(choices)}, not {value!r}{more}")
-
-    def end(self, known: Iterable[str]) -> None:
-        """Nothing may be left."""
-        for key in self._left:
-            near = difflib.get_close_matches(key, list(known), n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            self.fault("", f"there is no key {key!r} here; {hint}")
+def fault(source: str, key: str, words: str) -> NoReturn:
+    told = f"{source}: {key + ': ' if key else ''}{words}"
+    raise BadTool("".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in told))
 
 
-def kind_of(value: Json) -> str:
-    match value:
-        case bool():
-            return f"the truth value {str(value).lower()}"
-        case str():
-            return f"the text {first_line(value, 40)!r}"
-        case int() | float():
-            return f"the number {value}"
-        case _:
-            name = type(cast("object", value)).__name__
-            return {"NoneType": "nothing", "dict": "a mapping"}.get(name, f"a {name}")
+def read_as(content: Json, kind: type[T], source: str, where: str = "") -> T:
+    """What a file holds at `where`, as that type, or BadTool."""
+    try:
+        return convert(content, kind)
+    except ValidationError as error:
+        path, words = describe_misfit(error, kind)
+        hint = "; put it in quotes" if "a text" in words else ""
+        fault(source, f"{where}{path if path.startswith('[') else f'.{path}'}".strip("."), words + hint)
 
 
 def parse(content: bytes, source: str) -> Json:
@@ -155,17 +82,9 @@ def parse(content: bytes, source: str) -> Json:
         raise BadTool(f"{source}: {where}{first_line(getattr(error, 'problem', None) or str(error))}") from error
     except (RecursionError, ValueError) as error:
         raise BadTool(f"{source}: {first_line(str(error))}") from error
-    if _depth(loaded) > _DEPTH:
+    if is_deeper(loaded, _DEPTH):
         raise BadTool(f"{source}: it is nested deeper than {_DEPTH}; make it flatter")
     return loaded
-
-
-def _depth(value: Json) -> int:
-    if isinstance(value, dict):
-        return 1 + max(map(_depth, cast("dict[Any, Json]", value).values()), default=0)
-    if isinstance(value, list):
-        return 1 + max(map(_depth, cast("list[Json]", value)), default=0)
-    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +133,7 @@ class Template:
         return "".join(done)
 
 
-def template(table: Table, key: str, text: str, known: AbstractSet[str], *, secrets: bool = False) -> Template:
+def template(source: str, key: str, text: str, known: AbstractSet[str], *, secrets: bool = False) -> Template:
     """Raises BadTool for a hole that no parameter fills, and for a secret outside a header."""
     parts: list[str | Hole] = []
     at = 0
@@ -226,13 +145,13 @@ def template(table: Table, key: str, text: str, known: AbstractSet[str], *, secr
                 near = difflib.get_close_matches(hole, known, n=1)
                 else_ = f"declare it, or write {{{{{hole}}}}} for the text itself"
                 meant = f"did you mean {{{near[0]}}}?" if near else else_
-                table.fault(key, f"no parameter is called {hole!r}; {meant}")
+                fault(source, key, f"no parameter is called {hole!r}; {meant}")
             parts.append(Hole(hole))
         elif (secret := mark["secret"]) is not None:
             if not secrets:
-                table.fault(key, "a secret may stand in http.headers only")
+                fault(source, key, "a secret may stand in http.headers only")
             if not _SECRET_NAME.fullmatch(secret):
-                table.fault(key, f"{secret!r} is no name of a secret; use letters, digits and underscores")
+                fault(source, key, f"{secret!r} is no name of a secret; use letters, digits and underscores")
             parts.append(Hole(secret, is_secret=True))
         else:
             parts.append(mark.group()[0])

@@ -7,37 +7,56 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any, cast, get_args
+from typing import Annotated, Any, cast
+
+from msgspec import Meta, Struct
 
 from pinfold.events import Effect, Json, Reach
 from pinfold.text import NO_OUTPUT
 from pinfold.tools.declared.parameters import Parameter, check_values, read_parameters, schema_of
-from pinfold.tools.declared.requests import request_of
-from pinfold.tools.declared.tables import FILE_BYTES, Table, Template, kind_of, parse, template
+from pinfold.tools.declared.requests import MOST_S, HttpFile, request_of
+from pinfold.tools.declared.tables import FILE_BYTES, Plain, Template, fault, parse, read_as, template
 from pinfold.tools.ports import Ports, Ran
 from pinfold.tools.results import BadCall, BadTool, Result
 from pinfold.tools.tool import MAX_OUTPUT, AnyTool, Tool, Trust
 
-KEYS = ("command", "stdin", "workdir", "env")
 _SCRIPTED = re.compile(r"(?:ba|da|z|k|c|fi)?sh|python[\d.]*|perl|ruby|node|php|awk|gawk|mawk")
 _SCRIPT_OPTIONS = frozenset({"-c", "-e", "--eval", "--command", "-r", "-ec", "-lc", "-ic"})
 _OPERATORS = re.compile(r"[|&;<>`]|\$\(|\$\w")
 
 
+class _ToolFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str = ""
+    description: str = ""
+    parameters: Json = None
+    command: str | tuple[Plain, ...] | None = None
+    stdin: str = ""
+    workdir: str = ""
+    env: dict[str, Plain] = {}
+    http: HttpFile | None = None
+    effect: Effect = "once"
+    reach: Reach | None = None
+    trust: Trust = "untrusted"
+    timeout_s: Annotated[float, Meta(gt=0, le=MOST_S)] = 30.0
+    max_output: Annotated[int, Meta(gt=0, le=1_000_000)] = MAX_OUTPUT
+    parallel_safe: bool | None = None
+    cache: bool = False
+
+
 def command_of(
-    top: Table, parameters: Mapping[str, Parameter], ports: Ports, timeout_s: float
+    given: _ToolFile, source: str, parameters: Mapping[str, Parameter], ports: Ports
 ) -> tuple[Callable[..., Awaitable[Result]], set[str]]:
     """What runs it, and the parameters it uses."""
-    known = set(parameters)
-    argv = [template(top, f"command.{n}", text, known) for n, text in enumerate(_words(top))]
-    _check_places(top, argv, parameters)
-    stdin = template(top, "stdin", top.text("stdin"), known)
-    workdir = template(top, "workdir", top.text("workdir"), known)
-    env = {key: template(top, f"env.{key}", text, known) for key, text in top.texts("env").items()}
+    known, timeout_s = set(parameters), given.timeout_s
+    argv = [template(source, f"command.{n}", text, known) for n, text in enumerate(_words(given.command, source))]
+    _check_places(source, argv, parameters)
+    stdin = template(source, "stdin", given.stdin, known)
+    workdir = template(source, "workdir", given.workdir, known)
+    env = {key: template(source, f"env.{key}", str(text), known) for key, text in given.env.items()}
     used = {name for one in (*argv, stdin, workdir, *env.values()) for name in one.holes}
 
     async def run(**values: Any) -> Result:
@@ -60,41 +79,39 @@ def command_of(
     return run, used
 
 
-def _words(top: Table) -> list[str]:
-    content = top.take("command")
+def _words(content: str | Sequence[Plain] | None, source: str) -> list[str]:
     if isinstance(content, str):
         if _OPERATORS.search(content):
-            top.fault("command", "no shell reads it; write [bash, -c, 'your | script \"$1\"', bash, '{parameter}']")
+            words = "no shell reads it; write [bash, -c, 'your | script \"$1\"', bash, '{parameter}']"
+            fault(source, "command", words)
         try:
             content = shlex.split(content)
         except ValueError as error:
-            top.fault("command", f"{error}; write it as a list")
-    if not isinstance(content, list) or not content:
-        top.fault("command", f"should be a list such as [program, argument, '{{parameter}}'], not {kind_of(content)}")
-    words: list[str] = []
-    for number, word in enumerate(cast("list[Json]", content)):
-        if isinstance(word, bool) or not isinstance(word, str | int | float):
-            top.fault(f"command.{number}", f"should be text, not {kind_of(word)}; put it in quotes")
-        words.append(str(word))
-    return words
+            fault(source, "command", f"{error}; write it as a list")
+    if not content:
+        fault(source, "command", "should be a list such as [program, argument, '{parameter}']")
+    return [str(word) for word in content]
 
 
-def _check_places(top: Table, argv: list[Template], parameters: Mapping[str, Parameter]) -> None:
+def _check_places(source: str, argv: list[Template], parameters: Mapping[str, Parameter]) -> None:
     if argv[0].holes or not argv[0].parts:
-        top.fault("command.0", "the program must be named here; a parameter cannot choose it")
+        fault(source, "command.0", "the program must be named here; a parameter cannot choose it")
     program = PurePosixPath(argv[0].fill({})).name
     for number, (before, word) in enumerate(pairwise(argv), start=1):
         after_option = not before.holes and before.fill({}) in _SCRIPT_OPTIONS
         is_script = after_option or (number == 1 and "awk" in program)
         if word.holes and _SCRIPTED.fullmatch(program) and is_script:
-            top.fault(
+            fault(
+                source,
                 f"command.{number}",
                 "a parameter inside a script would be run as code; pass it as an argument of its own ('$1' in a shell)",
             )
         for name in word.holes:
             if parameters[name].kind in ("array", "object"):
-                top.fault(
-                    f"command.{number}", f"{name!r} is a list or an object and cannot fill one argument; use stdin"
+                fault(
+                    source,
+                    f"command.{number}",
+                    f"{name!r} is a list or an object and cannot fill one argument; use stdin",
                 )
 
 
@@ -127,13 +144,7 @@ def _command_result(program: str, ran: Ran, timeout_s: float) -> Result:
             raise BadCall(f"{program} ended with exit code {ran.code}\n{err or out}".rstrip())
 
 
-TIMEOUT_S = 30.0
-MOST_S = 600.0
 GRACE_S = 15.0
-_KEYS = (
-    *("name", "description", "parameters", "http", "effect", "reach", "trust", "timeout_s", "max_output"),
-    *("parallel_safe", "cache", *KEYS),
-)
 _OTHER_KEYS = {
     **dict.fromkeys(("input_schema", "inputSchema", "arguments", "args", "inputs"), "parameters"),
     "timeout": "timeout_s",
@@ -173,57 +184,46 @@ def load_yaml(path: Path, ports: Ports) -> AnyTool:
 
 def yaml_tool(content: bytes, source: str, ports: Ports) -> AnyTool:
     """From bytes that were read, and perhaps judged, before."""
-    top = Table(source, "", _normalize_shape(parse(content, source)))
-    name = top.text("name")
-    if not _NAME.fullmatch(name):
-        top.fault("name", f"{name!r} cannot be a tool's name: use letters, digits and underscores")
-    description = top.text("description").strip()
-    if not description:
-        top.fault("description", "say in a sentence what the tool does: the model chooses by it")
-    parameters = read_parameters(top)
-    effect = top.choice("effect", get_args(Effect), "once")
-    if effect == "pure" and "http" in top:
-        top.fault("effect", "a request leaves this machine: keyed if it may be repeated, else once")
-    is_command = "command" in top
-    if is_command == ("http" in top):
-        top.fault("", "it needs `command`, a list of a program and its arguments, or `http`, a request; one of them")
-    timeout_s = top.number("timeout_s", TIMEOUT_S, MOST_S)
-    reach: Reach = top.choice("reach", get_args(Reach), "workspace" if is_command else "network")
-    to = ""
-    if is_command:
-        if reach not in _OF_COMMANDS:
-            top.fault("reach", f"a command runs in the sandbox: {', '.join(_OF_COMMANDS)}, not {reach}")
-        function, used = command_of(top, parameters, ports, timeout_s)
+    given = read_as(_normalize_shape(parse(content, source)), _ToolFile, source)
+    if not _NAME.fullmatch(given.name):
+        fault(source, "name", f"{given.name!r} cannot be a tool's name: use letters, digits and underscores")
+    if not given.description.strip():
+        fault(source, "description", "say in a sentence what the tool does: the model chooses by it")
+    is_command = given.command is not None
+    if is_command == (given.http is not None):
+        words = "it needs `command`, a list of a program and its arguments, or `http`, a request; one of them"
+        fault(source, "", words)
+    if given.effect == "pure" and not is_command:
+        fault(source, "effect", "a request leaves this machine: keyed if it may be repeated, else once")
+    if given.cache and given.effect != "pure":
+        fault(source, "cache", "only a tool with `effect: pure` can be cached")
+    reach: Reach = given.reach or ("workspace" if is_command else "network")
+    if is_command and reach not in _OF_COMMANDS:
+        fault(source, "reach", f"a command runs in the sandbox: {', '.join(_OF_COMMANDS)}, not {reach}")
+    if not is_command and reach != "network":
+        fault(source, "reach", f"a request reaches the network, not {reach}; leave it out")
+    parameters = read_parameters(given.parameters, source)
+    timeout_s, to = given.timeout_s, ""
+    if given.http is None:
+        function, used = command_of(given, source, parameters, ports)
     else:
-        if reach != "network":
-            top.fault("reach", f"a request reaches the network, not {reach}; leave it out")
-        http = top.table("http")
-        if http is None:
-            top.fault("http", "it is empty; give it a url")
-        function, outline = request_of(http, parameters, ports, timeout_s)
+        function, outline = request_of(given.http, source, parameters, ports, timeout_s)
         used, timeout_s, to = outline.used_parameters(), outline.timeout_s, outline.to
     for parameter in parameters:
         if parameter not in used:
-            top.fault(f"parameters.{parameter}", f"it is never used; write {{{parameter}}} where it belongs")
-    parallel_safe = top.flag("parallel_safe", effect == "pure")
-    cache = top.flag("cache", default=False)
-    if cache and effect != "pure":
-        top.fault("cache", "only a tool with `effect: pure` can be cached")
-    trust: Trust = top.choice("trust", get_args(Trust), "untrusted")
-    max_output = int(top.number("max_output", MAX_OUTPUT, 1_000_000))
-    top.end(_KEYS)
+            fault(source, f"parameters.{parameter}", f"it is never used; write {{{parameter}}} where it belongs")
     return Tool(
         function=function,
-        name=name,
-        description=description,
-        effect=effect,
+        name=given.name,
+        description=given.description.strip(),
+        effect=given.effect,
         timeout_s=timeout_s + GRACE_S,
-        parallel_safe=bool(parallel_safe),
+        parallel_safe=given.effect == "pure" if given.parallel_safe is None else given.parallel_safe,
         parameters=schema_of(parameters),
         reach=reach,
-        trust=trust,
-        max_output=max_output,
-        cache=bool(cache),
+        trust=given.trust,
+        max_output=given.max_output,
+        cache=given.cache,
         takes=tuple(one.argument for one in parameters.values()),
         goes=(lambda _: (reach, to)) if to else None,
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 import anyio
 from anyio.abc import TaskGroup
 
-from pinfold.events import Effect, Json, Reach, Sent
+from pinfold.events import Effect, Json, Reach, Sent, map_leaves
 from pinfold.net import BadDestination, parse_url
 from pinfold.tools.mcp.manifest import Difference, Entry, Manifest
 from pinfold.tools.mcp.ports import Limits, World
@@ -132,7 +132,7 @@ def _check(title: str, shape: Shape, args: Json) -> Mapping[str, Any]:
     """The arguments as they may be sent, or ToolFailed in one line."""
     if not isinstance(args, Mapping):
         raise ToolFailed(f"wrong arguments for {title}: they must be an object")
-    plain = cast("dict[str, Json]", _sendable(dict(cast("Mapping[str, Json]", args))))
+    plain: dict[str, Json] = map_leaves(dict(cast("Mapping[str, Json]", args)), _encode_bytes)
     try:
         json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
@@ -149,17 +149,8 @@ def _check(title: str, shape: Shape, args: Json) -> Mapping[str, Any]:
     return plain
 
 
-def _sendable(value: Json) -> Json:
-    """Bytes become base64 text."""
-    match value:
-        case bytes() | bytearray():
-            return base64.b64encode(value).decode()
-        case dict():
-            return {key: _sendable(item) for key, item in cast("dict[str, Json]", value).items()}
-        case list() | tuple():
-            return [_sendable(item) for item in cast("list[Json]", value)]
-        case _:
-            return value
+def _encode_bytes(value: Json) -> Json:
+    return base64.b64encode(value).decode() if isinstance(value, bytes | bytearray) else value
 
 
 @dataclass(frozen=True)

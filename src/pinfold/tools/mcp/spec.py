@@ -5,17 +5,19 @@ from __future__ import annotations
 import difflib
 import json
 import keyword
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Annotated, Literal, TypeAlias
 
-from pinfold.events import Json, Reach
+from msgspec import Meta, Struct, ValidationError
+
+from pinfold.events import Json, Reach, convert
 from pinfold.net import BadDestination, Url, parse_url, why_special
 from pinfold.text import presentable_line
+from pinfold.tools.arguments import describe_misfit
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 Grant: TypeAlias = Literal["code", "client_credentials"]
@@ -23,18 +25,20 @@ Grant: TypeAlias = Literal["code", "client_credentials"]
 TIMEOUT_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OAuth:
+class OAuth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the user configured about a server's sign-in. All of it is optional: most servers provide it themselves."""
 
     grant: Grant = "code"
     client_id: str = ""
-    client_secret: str = field(default="", repr=False)
+    client_secret: str = ""
     scope: str = ""
     issuer: str = ""
     """The authorisation server that the secret is for, and the only one it is sent to."""
-    callback_port: int = 0
+    callback_port: Annotated[int, Meta(ge=0, lt=1 << 16)] = 0
     """Port on the loopback address to which the browser returns; 0: any."""
+
+    def __repr__(self) -> str:
+        return f"OAuth({self.grant})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +97,6 @@ _TRANSPORTS: Mapping[str, Transport] = {
     "streamableHttp": "http",
     "sse": "sse",
 }
-_REACHES: tuple[Reach, ...] = ("nothing", "files", "workspace", "network", "outside")
-_GRANTS: tuple[Grant, ...] = ("code", "client_credentials")
-_KEYS = (
-    *("command", "args", "env", "cwd", "url", "headers", "type", "oauth", "allow_http"),
-    *("reach", "hosts", "timeout_s", "disabled"),
-)
 _OTHERS = frozenset(
     {
         *("transport", "alwaysAllow", "autoApprove", "description", "disabledTools", "enabled", "envFile"),
@@ -109,16 +107,24 @@ _OTHERS = frozenset(
 _TAKEN = frozenset({"search"})
 """Names that the package `servers` uses itself."""
 _NAMES = {"env": re.compile(r"[^=\0]+"), "headers": re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")}
-_KINDS: Mapping[type, str] = {
-    type(None): "nothing",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    str: "a text",
-    list: "a list",
-    dict: "an object",
-}
-_Choice = TypeVar("_Choice", bound=str)
+_Plain: TypeAlias = str | int | float
+"""Numbers are taken as they are written: `"PORT": 3000` means what it says."""
+
+
+class _Entry(Struct):
+    command: str = ""
+    args: tuple[_Plain, ...] | None = ()
+    env: dict[str, _Plain] | None = None
+    cwd: str = ""
+    url: str = ""
+    headers: dict[str, _Plain] | None = None
+    type: str | None = None
+    oauth: OAuth | None = None
+    allow_http: bool = False
+    reach: Literal["nothing", "files", "workspace", "network", "outside"] | None = None
+    hosts: tuple[str, ...] | None = ()
+    timeout_s: Annotated[float, Meta(gt=0, le=LONGEST_TIMEOUT_S)] = TIMEOUT_S
+    disabled: bool = False
 
 
 class _Fault(Exception):
@@ -142,17 +148,28 @@ def read_servers(data: bytes, origin: str) -> tuple[tuple[ServerSpec, ...], tupl
         try:
             name = _name(entry, found)
             table = _table(content, "")
-            if _flag(table, "disabled"):
+            given = _read_entry(table)
+            if given.disabled:
                 continue
-            found[name] = _spec(name, table, origin)
+            found[name] = _spec(name, table, given, origin)
         except _Fault as fault:
             faults.append(_line(where, str(fault)))
             continue
-        for key in [key for key in table if key not in _KEYS and key not in _OTHERS]:
-            near = difflib.get_close_matches(key, _KEYS, n=1)
+        for key in [key for key in table if key not in _Entry.__struct_fields__ and key not in _OTHERS]:
+            near = difflib.get_close_matches(key, _Entry.__struct_fields__, n=1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
             faults.append(_line(where, f"`{key}` is not understood here{hint}"))
     return tuple(found.values()), tuple(faults)
+
+
+def _read_entry(table: Mapping[str, Json]) -> _Entry:
+    if twice := next((key for key, value in table.items() if isinstance(value, _Twice)), None):
+        raise _Fault(f"`{twice}` stands there twice; remove one")
+    try:
+        return convert(table, _Entry)
+    except ValidationError as error:
+        key, words = describe_misfit(error, _Entry)
+        raise _Fault(f"`{key}` {words}") from None
 
 
 def is_loopback(url: Url) -> bool:
@@ -214,42 +231,32 @@ def _name(entry: str, found: Mapping[str, ServerSpec]) -> str:
     return name
 
 
-def _spec(name: str, table: Mapping[str, Json], origin: str) -> ServerSpec:
+def _spec(name: str, table: Mapping[str, Json], given: _Entry, origin: str) -> ServerSpec:
     transport = _transport(table)
-    timeout_s = table.get("timeout_s", TIMEOUT_S)
-    if type(timeout_s) not in (int, float) or not math.isfinite(timeout_s):
-        raise _Fault(f"`timeout_s` should be a number of seconds, not {_kind(timeout_s)}")
-    if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
-        raise _Fault(f"`timeout_s` should be more than 0 and at most {LONGEST_TIMEOUT_S:g}, not {timeout_s:g}")
-    hosts = _texts(table, "hosts")
-    reach = _choice(table, "reach", _REACHES) if table.get("reach") is not None else None
-    if hosts and reach not in (None, "network"):
-        raise _Fault(f"`hosts` goes with reach `network`, not `{reach}`; drop one of the two")
-    shared: dict[str, Any] = {
-        "name": name,
-        "transport": transport,
-        "reach": "network" if hosts else reach,
-        "hosts": hosts,
-        "timeout_s": float(timeout_s),
-        "origin": origin,
-    }
-    if transport == "stdio":
-        _none_of(table, ("url", "headers", "oauth", "allow_http"), "a command")
-        return ServerSpec(
-            **shared,
-            command=_text(table, "command"),
-            args=_texts(table, "args"),
-            env=_pairs(table, "env"),
-            cwd=_text(table, "cwd") if "cwd" in table else "",
-        )
-    _none_of(table, ("command", "args", "env", "cwd"), "a URL")
-    allow_http = _flag(table, "allow_http")
+    if given.hosts and given.reach not in (None, "network"):
+        raise _Fault(f"`hosts` goes with reach `network`, not `{given.reach}`; drop one of the two")
+    unfit = ("url", "headers", "oauth", "allow_http") if transport == "stdio" else ("command", "args", "env", "cwd")
+    if wrong := next((key for key in unfit if key in table), None):
+        kind = "a command" if transport == "stdio" else "a URL"
+        raise _Fault(f"`{wrong}` does not go with {kind}; drop one of the two")
+    if not (given.command or given.url).strip():
+        raise _Fault("has an empty `command` or `url`; fill it in")
+    _check_oauth(given.oauth or OAuth())
     return ServerSpec(
-        **shared,
-        url=_url(_text(table, "url"), allow_http=allow_http),
-        headers=_pairs(table, "headers"),
-        oauth=_oauth(table),
-        allow_http=allow_http,
+        name=name,
+        transport=transport,
+        command=_check_text(given.command),
+        args=tuple(map(_check_text, given.args or ())),
+        env=_pairs("env", given.env),
+        cwd=_check_text(given.cwd),
+        url=_url(given.url, allow_http=given.allow_http) if given.url else "",
+        headers=_pairs("headers", given.headers),
+        oauth=given.oauth,
+        allow_http=given.allow_http,
+        reach="network" if given.hosts else given.reach,
+        hosts=given.hosts or (),
+        timeout_s=float(given.timeout_s),
+        origin=origin,
     )
 
 
@@ -260,7 +267,7 @@ def _transport(table: Mapping[str, Json]) -> Transport:
             raise _Fault("says neither `command` nor `url`; give it one of them")
         return "stdio" if "command" in table else "http"
     if not isinstance(said, str) or said not in _TRANSPORTS:
-        raise _Fault(f"`type` should be stdio, http or sse, not {_short(said)}")
+        raise _Fault(f"`type` should be stdio, http or sse, not {said!r}")
     needed = "command" if said == "stdio" else "url"
     if needed not in table:
         raise _Fault(f"is of type {said} and has no `{needed}`")
@@ -282,105 +289,38 @@ def _url(text: str, *, allow_http: bool, key: str = "`url`") -> str:
     return text
 
 
-def _oauth(table: Mapping[str, Json]) -> OAuth | None:
-    if table.get("oauth") is None:
-        return None
-    given = _table(table["oauth"], "oauth")
-    known = ("grant", "client_id", "client_secret", "scope", "issuer", "callback_port")
-    if unknown := [key for key in given if key not in known]:
-        raise _Fault(f"`oauth` has no `{unknown[0]}`; it takes {', '.join(known)}")
-    port = given.get("callback_port", 0)
-    if type(port) is not int or not 0 <= port < 1 << 16:
-        raise _Fault(f"`oauth.callback_port` should be a port, not {_short(port)}")
-    made = OAuth(
-        grant=_choice(given, "grant", _GRANTS) if "grant" in given else "code",
-        **_given_texts(given, "client_id", "client_secret", "scope"),
-        issuer=_url(_text(given, "issuer"), allow_http=False, key="`oauth.issuer`") if "issuer" in given else "",
-        callback_port=port,
-    )
+def _check_oauth(made: OAuth) -> None:
+    if made.issuer:
+        _url(made.issuer, allow_http=False, key="`oauth.issuer`")
     if made.grant == "client_credentials" and not (made.client_id and made.client_secret and made.issuer):
         raise _Fault("`oauth` with client_credentials needs `client_id`, `client_secret` and `issuer`")
     if made.client_secret and not made.issuer:
         raise _Fault("`oauth` with `client_secret` needs `issuer`, the one server that may see it")
-    return made
-
-
-def _none_of(table: Mapping[str, Json], keys: Sequence[str], kind: str) -> None:
-    for key in keys:
-        if key in table:
-            raise _Fault(f"`{key}` does not go with {kind}; drop one of the two")
 
 
 def _table(content: Json, key: str) -> Mapping[str, Json]:
+    what = f"`{key}` " if key else ""
     if isinstance(content, _Twice):
-        raise _Fault(f"{f'`{key}` ' if key else ''}stands there twice; remove one")
-    if not isinstance(content, dict):
-        raise _Fault(f"{f'`{key}` ' if key else ''}should be an object, not {_kind(content)}")
-    return cast("dict[str, Json]", content)
+        raise _Fault(f"{what}stands there twice; remove one")
+    try:
+        return convert(content, dict[str, Json])
+    except ValidationError as error:
+        raise _Fault(f"{what}{describe_misfit(error, dict)[1]}") from None
 
 
-def _flag(table: Mapping[str, Json], key: str) -> bool:
-    value = table.get(key, False)
-    if not isinstance(value, bool):
-        raise _Fault(f"`{key}` should be true or false, not {_short(value)}")
-    return value
-
-
-def _text(table: Mapping[str, Json], key: str) -> str:
-    value = table.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise _Fault(f"`{key}` should be a text, not {_short(value)}")
-    if "\0" in value:
-        raise _Fault(f"`{key}` holds a NUL character")
-    return value
-
-
-def _given_texts(table: Mapping[str, Json], *keys: str) -> dict[str, str]:
-    return {key: _text(table, key) for key in keys if key in table}
-
-
-def _texts(table: Mapping[str, Json], key: str) -> tuple[str, ...]:
-    value = table.get(key)
-    if not isinstance(value, list | None):
-        raise _Fault(f'`{key}` should be a list of texts such as ["a", "b"], not {_kind(value)}')
-    return tuple(_plain(item, key) for item in cast("list[Json]", value or []))
-
-
-def _pairs(table: Mapping[str, Json], key: str) -> dict[str, str]:
-    if table.get(key) is None:
-        return {}
-    found = {name: _plain(item, f"{key}.{name}") for name, item in _table(table[key], key).items()}
-    for name in found:
-        if not _NAMES[key].fullmatch(name):
-            raise _Fault(f"`{key}`: {_short(name)} cannot be a name there")
+def _pairs(key: Literal["env", "headers"], given: Mapping[str, _Plain] | None) -> dict[str, str]:
+    found = {name: _check_text(value) for name, value in (given or {}).items()}
+    if wrong := next((name for name in found if not _NAMES[key].fullmatch(name)), None):
+        raise _Fault(f"`{key}`: {wrong[:40]!r} cannot be a name there")
     if key == "headers" and any(set(text) & set("\r\n") for text in found.values()):
         raise _Fault("`headers`: a value holds a line break")
     return found
 
 
-def _plain(value: Json, key: str) -> str:
-    """Numbers as they are written: `"PORT": 3000` means what it says."""
-    if type(value) in (int, float):
-        return str(value)
-    if not isinstance(value, str) or "\0" in value:
-        raise _Fault(f"`{key}` should hold texts, not {_kind(value)}; put it in quotes")
-    return value
-
-
-def _choice(table: Mapping[str, Json], key: str, choices: Sequence[_Choice]) -> _Choice:
-    value = table.get(key)
-    found = next((choice for choice in choices if choice == value), None)
-    if found is None:
-        raise _Fault(f"`{key}` should be one of {', '.join(choices)}, not {_short(value)}")
-    return found
-
-
-def _kind(value: Json) -> str:
-    return _KINDS.get(type(cast("object", value)), "a key that stands there twice")
-
-
-def _short(value: Json) -> str:
-    return repr(value[:40]) if isinstance(value, str) else _kind(value)
+def _check_text(value: _Plain) -> str:
+    if "\0" in (text := str(value)):
+        raise _Fault("a text of it holds a NUL character")
+    return text
 
 
 def _line(where: str, words: str) -> str:

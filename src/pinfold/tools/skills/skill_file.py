@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from pinfold.events import Json
-from pinfold.tools.declared.tables import Table, parse
+from pinfold.tools.declared.tables import Plain, fault, parse, read_as
 from pinfold.tools.results import BadTool
 
 SKILL = "SKILL.md"
@@ -36,6 +34,15 @@ _ALSO_IN_CODE = ", which code imports too (`from servers.skills import NAME`)"
 _PIECES = re.compile(r"[A-Za-z]+|\d+|\s+|.", re.DOTALL)
 
 
+class _FrontMatter(Struct, frozen=True, kw_only=True):
+    name: str = ""
+    description: str = ""
+    license: str = ""
+    compatibility: str = ""
+    metadata: dict[str, Plain] = {}
+    allowed_tools: str | tuple[Plain, ...] | None = field(default=None, name="allowed-tools")
+
+
 class SkillFile(Struct, frozen=True, kw_only=True):
     name: str
     description: str
@@ -58,45 +65,35 @@ def check_name(name: str, source: str) -> str:
     return name
 
 
-def parse_skill(data: bytes, folder: str, source: str = "") -> SkillFile:
+def parse_skill(data: bytes, folder: str) -> SkillFile:
     """The file of the skill in the folder of that name. Raises BadTool: where, what and how to fix it, in one line."""
-    source = source or f"{folder}/{SKILL}"
+    source = f"{folder}/{SKILL}"
     found = _FRONT.match(data.removeprefix(b"\xef\xbb\xbf"))
     if found is None:
         raise BadTool(f"{source}: it must begin with `---`, then name and description, then `---`")
-    top = Table(source, "", parse(found[1], source))
-    name = check_name(top.text("name"), source)
-    if name != folder:
-        top.fault("name", f"it is {name!r} and must be that of its folder, {folder!r}")
-    description = " ".join(_bounded(top, "description", DESCRIPTION_CHARS).split())
+    given = read_as(parse(found[1], source), _FrontMatter, source)
+    if check_name(given.name, source) != folder:
+        fault(source, "name", f"it is {given.name!r} and must be that of its folder, {folder!r}")
+    description = " ".join(given.description.split())
     if not description:
-        top.fault("description", "say in a sentence what the skill does and when to use it")
-    allowed: Json = top.take("allowed-tools") or ""
-    words = (
-        [str(one) for one in cast("list[Json]", allowed)]
-        if isinstance(allowed, list)
-        else str(allowed).replace(",", " ").split()
-    )
+        fault(source, "description", "say in a sentence what the skill does and when to use it")
+    for key, most in (("description", DESCRIPTION_CHARS), ("compatibility", COMPATIBILITY_CHARS)):
+        if (size := len(getattr(given, key))) > most:
+            fault(source, key, f"it has {size:,} characters; {most:,} is the most")
+    allowed = given.allowed_tools or ""
     try:
         body = data.removeprefix(b"\xef\xbb\xbf")[found.end() :].decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadTool(f"{source}: it is not UTF-8; save it as such") from error
     return SkillFile(
-        name=name,
+        name=given.name,
         description=description,
         body=body.strip(),
-        license=top.text("license"),
-        compatibility=_bounded(top, "compatibility", COMPATIBILITY_CHARS),
-        metadata=top.texts("metadata"),
-        allowed_tools=tuple(words),
+        license=given.license,
+        compatibility=given.compatibility,
+        metadata={name: str(value) for name, value in given.metadata.items()},
+        allowed_tools=tuple(allowed.replace(",", " ").split() if isinstance(allowed, str) else map(str, allowed)),
     )
-
-
-def _bounded(top: Table, key: str, most: int) -> str:
-    text = top.text(key)
-    if len(text) > most:
-        top.fault(key, f"it has {len(text):,} characters; {most:,} is the most")
-    return text
 
 
 def format_skill(skill: SkillFile) -> str:

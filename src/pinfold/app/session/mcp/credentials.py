@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import cast
 
+from msgspec import structs
+
 from pinfold.app.errors import ConfigError
 from pinfold.app.trust.secrets import SHORTEST, Secrets, secrets_in
 from pinfold.events import Json
@@ -91,7 +93,7 @@ def fill_variables(spec: ServerSpec) -> ServerSpec:
     def fill(text: str) -> str:
         return _VARIABLE.sub(lambda found: _value(found[1], found[2], host), text)
 
-    oauth = spec.oauth and replace(spec.oauth, client_secret=fill(spec.oauth.client_secret))
+    oauth = spec.oauth and structs.replace(spec.oauth, client_secret=fill(spec.oauth.client_secret))
     return replace(
         spec,
         command=fill(spec.command),

@@ -31,6 +31,7 @@ from pinfold.events import (
 from pinfold.model import destination_of
 from pinfold.sandbox import Provider, Spec
 from pinfold.text import cap_text
+from pinfold.tools.stubs.schema_types import as_list, as_object
 
 SAMPLING = "sampling"
 _QUESTION = "ask_user"
@@ -224,8 +225,8 @@ class Field(Struct, frozen=True, kw_only=True):
 
 def fields_of(schema: Mapping[str, Json]) -> tuple[Field, ...] | None:
     """None for a form that cannot be asked as questions."""
-    properties, required = schema.get("properties", {}), _list(schema.get("required"))
-    tables = _table(properties)
+    properties, required = schema.get("properties", {}), as_list(schema.get("required"))
+    tables = as_object(properties)
     is_readable = isinstance(properties, Mapping) and all(isinstance(one, Mapping) for one in tables.values())
     if not is_readable or len(tables) > MOST_FIELDS:
         return None
@@ -241,14 +242,6 @@ def fields_of(schema: Mapping[str, Json]) -> tuple[Field, ...] | None:
     )
 
 
-def _list(value: Json) -> list[Json]:
-    return cast("list[Json]", value) if isinstance(value, list) else []
-
-
-def _table(value: Json) -> Mapping[str, Json]:
-    return cast("Mapping[str, Json]", value) if isinstance(value, Mapping) else {}
-
-
 def _question_for(name: str, about: Mapping[str, Json]) -> str:
     words = [str(about[key]) for key in ("title", "description") if about.get(key)]
     if "default" in about:
@@ -259,13 +252,13 @@ def _question_for(name: str, about: Mapping[str, Json]) -> str:
 def _options_of(about: Mapping[str, Json]) -> dict[str, Json]:
     if about.get("type") == "boolean":
         return {"yes": True, "no": False}
-    table = _table(about.get("items")) if about.get("type") == "array" else about
+    table = as_object(about.get("items")) if about.get("type") == "array" else about
     for key in ("oneOf", "anyOf"):
         if isinstance(table.get(key), list):
-            choices = [one for one in map(_table, _list(table[key])) if "const" in one]
+            choices = [one for one in map(as_object, as_list(table[key])) if "const" in one]
             return {str(one.get("title", one["const"])): one["const"] for one in choices}
-    values, names = _list(table.get("enum")), table.get("enumNames")
-    shown = _list(names) if isinstance(names, list) else values
+    values, names = as_list(table.get("enum")), table.get("enumNames")
+    shown = as_list(names) if isinstance(names, list) else values
     return {str(name): value for name, value in zip(shown, values, strict=False)}
 
 
