@@ -8,18 +8,66 @@ Every pattern takes linear time: its repetitions are bounded, or cannot begin ag
 from __future__ import annotations
 
 import re
-import tomllib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
-from pathlib import Path
 
 from pinfold.text.format import MARK, bare
 
-_KEYS_BY_LOOKS: dict[str, dict[str, str]] = tomllib.loads(
-    Path(__file__).with_name("secret_patterns.toml").read_text("utf-8")
-)
-_DISTINCT, _WORDS = _KEYS_BY_LOOKS["distinct"], _KEYS_BY_LOOKS["words"]
+# Prefixes of keys, by the pattern of what follows. Prefixes that occur in ordinary words must also begin a word.
+_DISTINCT = {
+    r"\w{20,}": "github_pat_ ghp_ gho_ ghu_ ghr_ CCIPAT_",
+    r"[\w.-]{20,}": "ghs_",
+    r"[\w.-]{18,}": "glpat- glrt-",
+    r"[\w-]{18,}": "gldt- glptt- glcbt- glagent- gloas-",
+    r"[\w-]{20,}": "sk-ant- ya29. GOCSPX- xapp- dckr_pat_ sq0atp- sq0csp- hvs. hvb.",
+    r"[\w-]{30,}": "AIza pypi-AgE figd_ HRKU-",
+    r"[\w-]{10,}": "xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs-",
+    r"[\w.-]{10,}": "xoxe.",
+    r"(?:services|workflows|triggers)/[\w/-]{20,}": "hooks.slack.com/",
+    r"\d{10,25}/[\w-]{20,}": "/api/webhooks/",
+    r"\w{10,}": "sk_live_ sk_test_ rk_live_ rk_test_",
+    r"[\w+/=]{20,}": "whsec_",
+    r"[A-Za-z0-9]{30,}": "npm_ lin_api_ dp.pt. nfp_ gsk_ pplx-",
+    r"[A-Za-z]{30,}": "api_org_",
+    r"[a-f0-9]{40,}": "dop_v1_ doo_v1_ dor_v1_ CLOJARS_",
+    r"[A-Fa-f0-9]{30,}": "shpat_ shpss_ shpca_",
+    r"[A-Za-z0-9]{30,}_[A-Fa-f0-9]{8}": "glsa_",
+    r"[A-Za-z0-9+/=]{30,}": "glc_eyJ",
+    r"[a-f0-9]{20,}-[a-f0-9]{30,}": "PMAK-",
+    r"[A-Z0-9]{20,}": "NRAK-",
+    r"[\w+/=-]{30,}": "sntrys_",
+    r"[\w-]{40,}": ".atlasv1.",
+    r"[A-Z0-9]{40,}": "AGE-SECRET-KEY-1",
+    r"[a-f0-9]{30,}": "sbp_ rubygems_",
+    r"[\w.=-]{20,}": "pscale_tkn_ pscale_pw_",
+    r"[\w=-]{40,}": "ATATT3 ops_eyJ",
+    r"[a-z]{3,12}-[\w-]{15,}": "tskey-",
+    r"[A-Za-z0-9]{12,20}\b": "LTAI",
+}
+_WORDS = {
+    r"(?=[A-Za-z_-]*\d)[\w-]{20,}": "sk-",
+    r"[A-Za-z0-9]{20,}": "hf_ fw_",
+    r"[A-Za-z0-9]{40,}": "xai-",
+    r"[A-Za-z0-9]{30,}": "r8_ ntn_",
+    r"[A-Za-z0-9]{43}\b": "secret_",
+    r"[a-f0-9]{32}\b": "key- SK",
+    r"[a-f0-9]{32}(?:-\d)?\b": "dapi",
+    r"[0-9A-Z]{16}\b": "AKIA ASIA ABIA",
+    r"[\w-]{16,32}\.[\w-]{20,}": "SG.",
+    r"[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}": "eyJ",
+    r"[\w-]{100,}": "sl.",
+    r"[A-Za-z0-9]{60,}": "EAA",
+}
+# Whole patterns of keys without a prefix, by letters that occur in all of them.
+_INSIDE = {
+    "-us": r"\b[a-f0-9]{32}-us\d{1,2}\b",
+    "Q~": r"(?<![\w.~-])[\w.~-]{3}\dQ~[\w.~-]{31,34}(?![\w.~-])",
+    ":AA": r"(?<!\d)\d{8,10}:AA[\w-]{32,34}(?![\w-])",
+    ".": r"(?<![\w.-])(?:[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,38}(?![\w-])|pat[A-Za-z0-9]{14}\.[a-f0-9]{64}\b)",
+}
+
+
 _SECRETS = ("password", "passwd", "passphrase", "passcode", "pwd", "secret", "token")
 _KEYS = (
     *("api", "secret", "access", "account", "private", "signing", "encryption", "subscription"),
@@ -111,7 +159,7 @@ def _patterns() -> Iterator[tuple[str, str]]:
         for prefix in prefixes.split():
             here = re.escape(prefix)
             yield prefix, rf"{here}(?<![\w-]{here}){rest}"
-    yield from _KEYS_BY_LOOKS["inside"].items()
+    yield from _INSIDE.items()
 
 
 _PATTERNS = dict(_patterns())

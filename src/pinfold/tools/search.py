@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,6 @@ from functools import lru_cache
 from itertools import islice, pairwise
 from operator import is_
 from os.path import commonprefix
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -40,9 +38,18 @@ _PATH = re.compile(
 )
 _TO_A_PERSON = re.compile(r"\b[Ww]r(?:ite|ote) (?:to )?(?:me\b|us\b|[A-Z])")
 _TO_ME = re.compile(r"\btell (?:me|us)\b", re.IGNORECASE)
-_KNOWN = tomllib.loads(Path(__file__).with_name("search_words.toml").read_text("utf-8"))
-GRAMMAR = frozenset(_KNOWN["grammar"].split())
-PASSING = GRAMMAR | frozenset(_KNOWN["passing"].split())
+_GRAMMAR = """
+a an the this that some any its my your it me i we you and or of in on at by to for from into with as about up
+is am are be can do how what which who please want need use
+"""
+_PASSING = """
+these those all each every both other others such same own mine us our ours yours he him his she her hers
+they them their theirs there here but nor if so out off over than then too also only just been being was were does did
+done has have had could will would shall should may might must when where why not no yes ok let like now again well else
+very many much more most few less least first last next one two per while before after
+"""
+GRAMMAR = frozenset(_GRAMMAR.split())
+PASSING = GRAMMAR | frozenset(_PASSING.split())
 """Stop words."""
 
 
@@ -88,7 +95,33 @@ def stem_of(word: str) -> str:
     return f"{word[:-1]}i" if word.endswith("y") and len(word) > 3 else word
 
 
-MEANS = {stem: tools for tools, people in _KNOWN["means"].items() for stem in map(stem_of, people.split())}
+MEANS = {
+    stem: tools
+    for tools, people in {
+        "send message": "tell inform notify text ping",
+        "message": "mail email",
+        "directory": "folder",
+        "create": "make add new open",
+        "delete": "remove erase drop",
+        "update": "change edit modify rename close assign",
+        "write": "save store",
+        "get": "show display view read",
+        "search": "find look",
+        "post": "share announce publish",
+        "issue": "bug ticket",
+        "price": "cost cheap expensive worth",
+        "event": "meeting appointment schedule",
+        "amount currency": "money euro dollar",
+        "distance": "far",
+        "order": "buy purchase",
+        "pull request": "pr",
+        "transfer": "move",
+        "forecast": "weather",
+        "user": "who whom whose people person",
+        "shipment": "arrive parcel deliver",
+    }.items()
+    for stem in map(stem_of, people.split())
+}
 """Synonyms: the stem of what people say, and what tools call it."""
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import symtable
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
@@ -223,8 +221,30 @@ EFFECTS: tuple[Effects, ...] = get_args(Effects)
 MAX_SOURCE = 20_000
 """Characters: a person must be able to read it before they agree."""
 
-_REFUSED: Mapping[str, Mapping[str, str]] = tomllib.loads(
-    Path(__file__).with_name("refused_names.toml").read_text("utf-8")
+_NETWORK = (
+    *("socket", "ssl", "http.client", "http.server", "urllib.request", "urllib3", "requests", "httpx", "httpx2"),
+    *("aiohttp", "ftplib", "smtplib", "imaplib", "poplib", "xmlrpc", "websockets", "asyncio.open_connection"),
+)
+_PROCESSES = (
+    *("subprocess", "multiprocessing", "pty", "os.system", "os.popen", "os.fork", "os.forkpty", "os.kill"),
+    *("os.execl", "os.execv", "os.execve", "os.execvp", "os.spawnl", "os.spawnv", "os.posix_spawn", "signal"),
+)
+_ENVIRONMENT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "getpass", "pwd")
+_HIDDEN = (
+    *("eval", "exec", "compile", "__import__", "globals", "breakpoint", "input", "builtins", "importlib", "runpy"),
+    *("ctypes", "cffi", "code", "codeop", "pickle", "marshal", "gc", "sys.modules", "sys._getframe", "sys.settrace"),
+)
+_FILES = (
+    *("open", "io.open", "io.FileIO", "os.open", "os.remove", "os.unlink", "os.rename", "os.replace", "os.mkdir"),
+    *("os.makedirs", "os.rmdir", "os.listdir", "os.scandir", "os.walk", "os.chmod", "os.symlink", "os.link"),
+    *("shutil", "tempfile", "glob", "sqlite3", "shelve"),
+)
+_REASONS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (_NETWORK, "reaches the network; fetch outside and pass the data in"),
+    (_PROCESSES, "starts or signals processes; do that outside"),
+    (_ENVIRONMENT, "reads the environment; pass the value in"),
+    (_HIDDEN, "hides what it does from a reader; write it out"),
+    (_FILES, "opens files; declare effects=files, or pass the content in"),
 )
 _DUNDERS = frozenset({"__init__", "__name__", "__len__", "__doc__", "__post_init__", "__version__"})
 
@@ -240,15 +260,16 @@ def check_source(source: str, effects: Effects) -> None:
         raise BadTool("the source holds what looks like a secret; take it out and pass it in")
     tree = ast.parse(source)
     for name, line in _names_used(tree):
-        for kind, refused in _REFUSED.items():
-            if kind != effects and _is_listed(name, refused["names"].split()):
-                raise BadTool(f"line {line}: {name} {refused['reason']}")
+        for listed, reason in _REASONS:
+            if (listed is _FILES and effects == "files") or not _is_listed(name, listed):
+                continue
+            raise BadTool(f"line {line}: {name} {reason}")
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr.startswith("__") and node.attr not in _DUNDERS:
             raise BadTool(f"line {node.lineno}: {node.attr} reaches into the interpreter; write it otherwise")
 
 
-def _is_listed(name: str, listed: Iterable[str]) -> bool:
+def _is_listed(name: str, listed: tuple[str, ...]) -> bool:
     return any(name == one or name.startswith(f"{one}.") for one in listed)
 
 
