@@ -264,9 +264,5 @@ def _hold(folder: Path) -> int:
 @contextmanager
 def _transaction(database: sqlite3.Connection) -> Generator[None]:
     database.execute("BEGIN IMMEDIATE")
-    try:
+    with database:
         yield
-    except BaseException:
-        database.execute("ROLLBACK")
-        raise
-    database.execute("COMMIT")
