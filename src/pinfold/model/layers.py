@@ -35,7 +35,9 @@ from pinfold.events import (
 Pieces: TypeAlias = AsyncIterator[str | Thought | Reply]
 
 
-class Model(Protocol):
+class AnyModel(Protocol):
+    """Whether it holds something open or not."""
+
     @property
     def name(self) -> str: ...
 
@@ -43,11 +45,13 @@ class Model(Protocol):
         """Pieces of text and reasoning as they come, then the whole reply. Raises RequestFailed."""
         ...
 
+
+class Model(AnyModel, Protocol):
     async def aclose(self) -> None: ...
 
 
 class Layer:
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: AnyModel) -> None:
         self.model = model
 
     @property
@@ -64,7 +68,10 @@ class Layer:
         return aclosing(cast("AsyncGenerator[str | Thought | Reply]", self.model.stream(request)))
 
     async def aclose(self) -> None:
-        await self.model.aclose()
+        """Close what the model inside holds, if it holds anything."""
+        close = getattr(self.model, "aclose", None)
+        if close is not None:
+            await close()
 
 
 _ALSO = {"google-vertex": "google", "gemini": "google", "bedrock": "aws", "xai": "x-ai"}
@@ -106,7 +113,7 @@ def context_of(provider: str, model: str) -> int | None:
 class PriceLayer(Layer):
     """A model whose replies say what they cost."""
 
-    def __init__(self, model: Model, provider: str | None, id_: str) -> None:
+    def __init__(self, model: AnyModel, provider: str | None, id_: str) -> None:
         """`id_` is what the provider calls it; without a provider it runs on this machine, for nothing."""
         super().__init__(model)
         self._provider = provider
@@ -139,7 +146,7 @@ _LARGEST = 1 << 20
 class ReplyCache(Layer):
     """Replies to deterministic requests, remembered on disk: the same question is not paid for twice. Bounded."""
 
-    def __init__(self, model: Model, folder: Path, *, at: str = "", most: int = MOST) -> None:
+    def __init__(self, model: AnyModel, folder: Path, *, at: str = "", most: int = MOST) -> None:
         super().__init__(model)
         self._who = f"{model.name} {at}"
         """Two servers may know different models by one name."""

@@ -22,7 +22,7 @@ from pinfold.events import (
     UserMessage,
     plain_json,
 )
-from pinfold.model.layers import Layer, Model, Pieces
+from pinfold.model.layers import AnyModel, Layer, Pieces
 from pinfold.model.protocol.known_tools import PYTHON, KnownTools
 from pinfold.model.wire.conversation import join_texts, join_turns
 from pinfold.model.wire.payload import an_object
@@ -163,7 +163,7 @@ When: TypeAlias = Literal["always", "unless-native"]
 class InText(Layer):
     """The model inside, with its calls read out of what it says."""
 
-    def __init__(self, model: Model, *, style: Style = "full", when: When = "always") -> None:
+    def __init__(self, model: AnyModel, *, style: Style = "full", when: When = "always") -> None:
         super().__init__(model)
         self.style: Style = style
         self.when: When = when

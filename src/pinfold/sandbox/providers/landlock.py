@@ -29,7 +29,7 @@ from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.kernel.safe_files import SET_ID
 from pinfold.sandbox.kernel.seccomp import METADATA, SIGNALS, compile_filter
 from pinfold.sandbox.providers.canaries import prove
-from pinfold.sandbox.providers.launcher import Launcher, process_limits, start_guest
+from pinfold.sandbox.providers.launcher import GUEST, Launcher, process_limits, start_guest
 from pinfold.sandbox.providers.namespaces import ETC, SYSTEM, MountPoint, check_mounts, homes, resolve_python
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import JailedProcess, LauncherGone, WatchedProcess
@@ -58,11 +58,14 @@ class Landlock:
     name = "landlock"
     capabilities = Capabilities(isolated=True, site=True, commands=True, read_only_commands=True, durable=True)
 
-    def __init__(self, python: Path | None = None, *, allow_unmasked: bool = False, abi: int = NEWEST_ABI) -> None:
+    def __init__(
+        self, python: Path | None = None, *, allow_unmasked: bool = False, abi: int = NEWEST_ABI, guest: Path = GUEST
+    ) -> None:
         """`allow_unmasked`: a workspace may hold secrets, and code may read them. `abi`: use no newer Landlock than this."""
         self._python = resolve_python(python or Path(sys.executable))
         self._allow_unmasked = allow_unmasked
         self._abi = min(abi, landlock_abi())
+        self._guest = guest
         self._also = ""
 
     @property
@@ -88,7 +91,7 @@ class Landlock:
 
     async def _prove(self, owner: tuple[int, int]) -> None:
         """Once for each user that sessions run as: what is claimed is tried, not assumed."""
-        claim = (self._python, self._abi, owner)
+        claim = (self._python, self._abi, self._guest, owner)
         if claim in _proven:
             return
         if not self._abi:
@@ -113,6 +116,7 @@ class Landlock:
         site = spec.site.resolve() if spec.site and _is_open_to(spec.site.resolve(), owner) else None
         return _Confinement(
             python=self._python,
+            guest=self._guest,
             abi=self._abi,
             workspace=str(workspace),
             writable=tuple(each.path for each in shown if each.writable),
@@ -184,6 +188,7 @@ class _Confinement:
     """What one zygote is shut into."""
 
     python: Path
+    guest: Path
     abi: int
     workspace: str
     writable: tuple[str, ...]
@@ -208,7 +213,7 @@ class _Confinement:
                 *SYSTEM,
                 *ETC,
                 *USERS,
-                *homes(self.python),
+                *homes(self.python, self.guest),
                 *self.readable,
                 *([self.site] if self.site else []),
             ],
@@ -221,14 +226,14 @@ class _Confinement:
 
 _lock = threading.Lock()
 _places: dict[_Confinement, Launcher] = {}
-_proven: set[tuple[Path, int, tuple[int, int]]] = set()
+_proven: set[tuple[Path, int, Path, tuple[int, int]]] = set()
 
 
 def _borrow_launcher(place: _Confinement) -> Launcher:
     """For one more session."""
     with _lock:
         lent = _places.pop(place, None)
-        _places[place] = lent = lent or Launcher(place.settings(), program="lite", joins=False, fix=FIX)
+        _places[place] = lent = lent or Launcher(place.settings(), place.guest, program="lite", joins=False, fix=FIX)
         lent.users += 1
         return lent
 

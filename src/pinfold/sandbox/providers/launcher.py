@@ -52,6 +52,7 @@ class Launcher:
     def __init__(
         self,
         settings: Mapping[str, object],
+        guest: Path = GUEST,
         *,
         joins: bool = True,
         program: str = "launcher",
@@ -65,6 +66,7 @@ class Launcher:
         """Whether sessions can have private views; of one that was not started by us it is not known."""
         self._joins = joins
         self._settings = settings
+        self._guest = guest
         self._program = program
         self._fix = fix
         self._lock = threading.Lock()
@@ -140,12 +142,12 @@ class Launcher:
             if self._is_alive():
                 return
             self.end()
-            if self._joins and (peer := connect_warm(self._settings)):
+            if self._joins and (peer := connect_warm(self._settings, self._guest)):
                 peer.settimeout(ANSWER_S)
                 self._socket, self.proven = peer, True
                 return
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            program = [sys.executable, "-I", str(GUEST / "__main__.py"), self._program]
+            program = [sys.executable, "-I", str(self._guest / "__main__.py"), self._program]
             self._process = subprocess.Popen(
                 [*program, str(theirs.fileno()), stamp(os.getpid())],
                 stdin=subprocess.DEVNULL,
@@ -229,12 +231,12 @@ def look_in(*folders: Path) -> None:
     _warm_folders[:] = folders
 
 
-def socket_in(folder: Path, settings: Mapping[str, object]) -> Path:
+def socket_in(folder: Path, settings: Mapping[str, object], guest: Path) -> Path:
     """Named after everything that matters for what comes out of it."""
     root = Path("/").stat()
     about = {
         "settings": {name: value for name, value in settings.items() if name not in _NOT_PART},
-        "code": _code(),
+        "code": _code(guest),
         "launcher": sys.executable,
         "user": [os.geteuid(), os.getegid(), sorted(os.getgroups())],
         "views": [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("mnt", "user", "pid")],
@@ -244,10 +246,10 @@ def socket_in(folder: Path, settings: Mapping[str, object]) -> Path:
     return folder / f"launcher-{digest[:32]}.sock"
 
 
-def connect_warm(settings: Mapping[str, object]) -> socket.socket | None:
+def connect_warm(settings: Mapping[str, object], guest: Path) -> socket.socket | None:
     """A connection to a launcher that is warm and proven, if there is one."""
     for folder in filter(_is_private, _warm_folders):
-        if peer := _connect_socket(socket_in(folder, settings)):
+        if peer := _connect_socket(socket_in(folder, settings, guest)):
             return peer
     return None
 
@@ -297,8 +299,8 @@ def _is_private(folder: Path) -> bool:
     return status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
-def _code() -> list[tuple[str, int, int]]:
+def _code(guest: Path) -> list[tuple[str, int, int]]:
     """Of the program inside: it is read once, so a file that was changed since makes another one of it."""
-    with os.scandir(GUEST) as entries:
+    with os.scandir(guest) as entries:
         files = [(entry.path, entry.stat()) for entry in entries if entry.name.endswith(".py")]
     return sorted((path, status.st_mtime_ns, status.st_size) for path, status in files)

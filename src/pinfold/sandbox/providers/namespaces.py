@@ -259,14 +259,17 @@ class Namespaces:
     name = "namespaces"
     notice = None
 
-    def __init__(self, python: Path | None = None, *, pool: int | None = None, program: bytes | None = None) -> None:
+    def __init__(
+        self, python: Path | None = None, *, pool: int | None = None, program: bytes | None = None, guest: Path = GUEST
+    ) -> None:
         """`python` runs the cells, this one unless given. `pool`: sessions kept ready; None keeps some once two were asked for.
 
-        `program`: the system call filter, ours unless given.
+        `program` and `guest` are the system call filter and the code inside, ours unless given.
         """
         self._python = resolve_python(python or Path(sys.executable))
         self._pool = pool
         self._program = program or compile_filter()
+        self._guest = guest
         self._prepared: dict[int, Guests] = {}
         """By the identity of their spec, between `probe` and `open`."""
 
@@ -315,9 +318,9 @@ class Namespaces:
     async def keep_warm(self, folder: Path, pool: int, on_ready: Callable[[], Awaitable[None]]) -> None:
         """Until cancelled, other processes of this user get their sessions from a launcher of ours."""
         settings = {**self._settings(), "pool": pool, "warm": "now"}
-        path = socket_in(folder, settings)
+        path = socket_in(folder, settings, self._guest)
         while True:
-            launcher = Launcher(settings, joins=False)
+            launcher = Launcher(settings, self._guest, joins=False)
             try:
                 await launcher.ready()
                 await self.prove(launcher)
@@ -335,9 +338,9 @@ class Namespaces:
         await self._launcher().warm()
 
     def _launcher(self) -> Launcher:
-        key = (type(self), self._python, self._pool, self._program)
+        key = (type(self), self._python, self._pool, self._program, self._guest)
         if key not in _launchers:
-            _launchers[key] = Launcher(self._settings())
+            _launchers[key] = Launcher(self._settings(), self._guest)
         return _launchers[key]
 
     async def _open(self, guests: Guests, spec: Spec) -> Session:
@@ -362,7 +365,7 @@ class Namespaces:
         environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp"}
         return {
             "python": str(self._python),
-            "read_only": [*SYSTEM, *homes(self._python)],
+            "read_only": [*SYSTEM, *homes(self._python, self._guest)],
             "etc": ETC,
             "files": FILES,
             "environment": environment,
@@ -381,7 +384,7 @@ class Namespaces:
         }
 
 
-_launchers: dict[tuple[type, Path, int | None, bytes], Launcher] = {}
+_launchers: dict[tuple[type, Path, int | None, bytes, Path], Launcher] = {}
 """Of all of this process."""
 
 
@@ -396,9 +399,9 @@ def resolve_python(python: Path) -> Path:
     return python if (python.parent.parent / "pyvenv.cfg").exists() else python.resolve()
 
 
-def homes(python: Path) -> list[str]:
+def homes(python: Path, guest: Path) -> list[str]:
     """Where the Python of the cells and the guest's own code are, besides the system's folders."""
-    found = {python.parent.parent, python.resolve().parent.parent, GUEST} - {Path("/usr")}
+    found = {python.parent.parent, python.resolve().parent.parent, guest} - {Path("/usr")}
     for home in found:
         if Path.home().is_relative_to(home):
             raise SandboxUnavailable(f"{python} cannot run cells: all of {home} would be seen inside")
