@@ -28,7 +28,7 @@ from pinfold.events import (
     UserMessage,
 )
 from pinfold.model import BadScript, KeptReply, ScriptedModel, UnknownModel, full_name, model_named, record
-from pinfold.model.chain import Model
+from pinfold.model.layers import Model
 from pinfold.model.scripted import ReplayModel
 
 pytestmark = pytest.mark.unit
