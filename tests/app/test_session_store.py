@@ -12,6 +12,7 @@ from pinfold.app.paths import contents_dir
 from pinfold.app.storage.session_store import claim
 from pinfold.events import Event, SessionChanged, SessionId, SessionOpened, TurnId, UserSpoke
 from pinfold.log import Log
+from pinfold.sandbox.file_history.shared_contents import link_contents
 
 pytestmark = pytest.mark.unit
 
@@ -100,18 +101,26 @@ async def test_gc_removes_what_is_too_old_then_the_oldest_over_the_quota() -> No
 
 
 async def test_with_the_last_session_of_a_folder_goes_what_its_files_held(tmp_path: Path) -> None:
-    places = {name: contents_dir(tmp_path / name) for name in ("a", "b")}
-    for name, place in places.items():
-        assert place is not None
+    places: dict[str, Path] = {}
+    for name in ("a", "b"):
+        place = places[name] = contents_dir(tmp_path / name) or tmp_path
         place.mkdir(parents=True)
         (place / "small.sqlite").write_bytes(b"x" * 500_000)
         for number in (1, 2):
-            await shelve(f"s_{name}{number}", opened_in(tmp_path / name), days_ago=number + 9 * (name == "a"))
+            folder = await shelve(f"s_{name}{number}", days_ago=number + 9 * (name == "a"))
+            (folder / "state/files").mkdir(parents=True)
+            link_contents(folder / "state/files", place)
+    (places["a"].parent / "of-no-session").mkdir()
+    (places["a"].parent / "no-folder").touch()
+    SessionStore().folder_of(SessionId("s_damaged")).mkdir()
+    (SessionStore().folder_of(SessionId("s_damaged")) / "log.sqlite").write_text("no log")
     SessionStore().remove(SessionId("s_b1"))
-    assert [name for name, place in places.items() if place and place.exists()] == ["a", "b"]
+    assert sorted(place.name for place in places["a"].parent.iterdir()) == sorted(
+        ["no-folder", places["a"].name, places["b"].name]
+    )
     gone = SessionStore().collect(keep_days=30, quota_bytes=700_000)
     assert [item.id for item in gone] == ["s_a2", "s_a1"]
-    assert [name for name, place in places.items() if place and place.exists()] == ["b"]
+    assert [name for name, place in places.items() if place.exists()] == ["b"]
 
 
 async def test_what_a_session_left_in_its_view_costs_no_other_session_its_place() -> None:

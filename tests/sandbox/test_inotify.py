@@ -82,7 +82,7 @@ def test_opening_is_told_only_where_it_is_asked_for_and_not_our_own(tmp_path: Pa
     watch.add("", fd)
     os.close(fd)
     (tmp_path / "a").read_bytes()
-    watch.collect(ours="a")
+    watch.collect(ours={"a"})
     (tmp_path / "b").read_bytes()
     assert watch.take_events() == {"b": OPENED}
     watch.close()

@@ -15,6 +15,7 @@ from pinfold.app.storage.session_store import SessionStore, holder_of, read_sess
 from pinfold.engine import CommandRefused
 from pinfold.events import SessionChanged, SessionForked, SessionId, new_session_id
 from pinfold.log import Damage, Log, export_bundle, import_file
+from pinfold.sandbox.file_history.shared_contents import keep_for_copy
 
 _KEPT = ("state", "site", "input")
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -46,6 +47,8 @@ async def fork(shelf: SessionStore, session: SessionId, title: str | None = None
         finally:
             forked.close()
         partial.rename(shelf.folder_of(new))
+    with suppress(OSError):
+        keep_for_copy(folder / "state/files", shelf.folder_of(new) / "state/files")
     return new, damage
 
 

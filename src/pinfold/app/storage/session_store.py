@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from pinfold.app.errors import ConfigError, NoSuchSession, SessionBusy
-from pinfold.app.paths import cache_dir, contents_dir, data_dir, forget_scratch, private_dir, up_dir, warm_dir
+from pinfold.app.paths import cache_dir, data_dir, forget_scratch, private_dir, up_dir, warm_dir
 from pinfold.app.session.options import IMPORTED
 from pinfold.engine import fold
 from pinfold.events import ActionId, ActionStarted, Entry, SessionId, new_session_id
@@ -262,14 +262,12 @@ class SessionStore:
 
     def _remove_unused_contents(self) -> None:
         """Of workspaces in which there is no session any more."""
-        from pinfold.sandbox.file_history.shared_contents import remove_shared_contents
+        from pinfold.sandbox.file_history.shared_contents import LINK, remove_shared_contents
 
-        everything = self.summaries()
-        if all(is_readable for *_, is_readable in everything):
-            used = {contents_dir(Path(summary.workspace)) for _, summary, _ in everything}
-            for folder in self._find_contents():
-                if folder not in used:
-                    remove_shared_contents(folder)
+        used = {link.resolve() for link in self.root.glob(f"*/state/files/{LINK}")}
+        for folder in self._find_contents():
+            if folder.resolve() not in used:
+                remove_shared_contents(folder)
 
     def _find_contents(self) -> list[Path]:
         return [*(self.root.parent / "contents").glob("*")]
@@ -281,6 +279,7 @@ class SessionStore:
         """
         for leftover in self.find_unfinished():
             remove_folder(leftover)
+        self._remove_unused_contents()
         oldest_kept = (datetime.now(UTC) - timedelta(days=min(keep_days, _DAYS))).strftime(_TIME)
         everything = self.sessions()
         shared = sum(map(_size, self._find_contents()))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from time import monotonic, time_ns
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import cast
 
 from pinfold.sandbox.file_history.entries import File, FileIndex, Link, Uncovered, Why, owner_of, whole
 from pinfold.sandbox.file_history.shared_contents import SHARE, SharedContents
@@ -25,19 +26,19 @@ from pinfold.sandbox.guards.named_files import is_masked
 from pinfold.sandbox.kernel.inotify import FILES, Watch
 from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, is_open_for_writing, reopen
 
-SETTLED_S = 60.0
-"""After a change: until its pages are on the disk, a program that has mapped a file can change it again without a trace. Only
-after that its stamp tells another session what it holds."""
+_AT_ONCE = 64
+"""Files, so that a cell does not wait long for them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Unread:
     """A file that is being read for the first time."""
 
     path: str
     fd: int
     stamp: Stamp
-    is_settled: bool
+    is_shared: bool = False
+    """Its content is among the shared ones."""
 
 
 class Effort:
@@ -75,8 +76,6 @@ class FileScanner:
         largest: int,
         watches: int,
         make_room: Callable[[int], bool],
-        shared: SharedContents | None,
-        settled_s: float,
     ) -> None:
         self.known = known
         self.largest = largest
@@ -91,9 +90,36 @@ class FileScanner:
         self._store = store
         self._effort = effort
         self._make_room = make_room
-        self.shared = shared
+        self.shared: SharedContents | None = None
         """For files that are read for the first time; None: they go into the store."""
-        self._settled_ns = int(settled_s * 1e9)
+        self.digests: Mapping[Stamp, str] = {}
+        """Of files that an earlier session has read."""
+
+    def recall_next(self) -> bool:
+        """Knows the next few files by what an earlier session has read; False if that has not read the next one.
+
+        Each is opened: a process that has it open for writing could change it without an event.
+        """
+        opened: dict[str, int | None] = {}
+        while self.unread and len(opened) < _AT_ONCE and self._find_digest(self.unread[-1]):
+            path = self.unread.pop()
+            opened[path] = None
+            with suppress(OSError), self._top.open_below(path) as fd:
+                opened[path] = reopen(fd)
+        if self.watch:
+            self.watch.collect(ours=opened)
+        for path, fd in opened.items():
+            if fd is not None and not is_open_for_writing(fd) and Stamp.of(os.fstat(fd)) == self.known.stamps[path]:
+                entry = self.known.entries[path]
+                self.known.entries[path] = replace(cast("File", entry), digest=self._find_digest(path))
+            else:
+                self.read(path)
+            if fd is not None:
+                os.close(fd)
+        return bool(opened)
+
+    def _find_digest(self, path: str) -> str | None:
+        return self.digests.get(self.known.stamps[path]) if self.known.is_unread(path) else None
 
     def next_unread(self) -> Unread | None:
         """Opened; to be given to `read_unread` by any thread, then to `finish`."""
@@ -102,46 +128,47 @@ class FileScanner:
             if not self.known.is_unread(path):
                 continue
             with suppress(OSError), self._top.open_below(path) as fd:
-                if Stamp.of(os.fstat(fd)) == self.known.stamps[path]:
-                    stamp = self.known.stamps[path]
-                    is_settled = stamp.ctime_ns < time_ns() - self._settled_ns
-                    return Unread(path, reopen(fd), stamp, is_settled)
+                stamp = self.known.stamps[path]
+                if Stamp.of(os.fstat(fd)) == stamp:
+                    return Unread(path, reopen(fd), stamp)
             self.read(path)
         return None
 
     def read_unread(self, unread: Unread) -> ReadResult:
         """Looks at nothing but the open file, so that cells need not wait for it."""
-        return read_file(unread.fd, self._take_shared if unread.is_settled else self._take_first)
 
-    def _take_shared(self, fd: int) -> str:
-        if self.shared and not is_open_for_writing(fd):
-            try:
-                return self.shared.take(fd)
-            except OSError:
-                self.shared = None
-        return self._take_first(fd)
+        def take(fd: int) -> str:
+            unread.is_shared = False
+            if self.shared and self.shared.trusts(unread.stamp):
+                try:
+                    digest = self.shared.take(fd)
+                    unread.is_shared = True
+                    return digest
+                except NoRoom:
+                    pass
+                except OSError:
+                    self.shared = None
+            return self._store.take(fd, share=SHARE)
 
-    def _take_first(self, fd: int) -> str:
-        return self._store.take(fd, share=SHARE)
+        return read_file(unread.fd, take)
 
     def finish(self, unread: Unread, found: ReadResult) -> bool:
         """Whether our own store has it now, as it was at the start."""
         os.close(unread.fd)
         if self.watch:
-            self.watch.collect(ours=unread.path)
+            self.watch.collect(ours=(unread.path,))
         path, entry = unread.path, found.entry
         if not self.known.is_unread(path) or self.known.stamps[path] != unread.stamp:
             return False  # it was changed meanwhile, and looked at
         digest = entry.digest if isinstance(entry, File) else None
-        is_shared = digest is not None and self.shared is not None and unread.is_settled and not found.is_held
-        is_kept = digest is None or is_shared or self._store.has(digest)
-        if found.stamp == unread.stamp and is_kept:
+        is_shared = digest is not None and unread.is_shared and not found.is_held
+        if found.stamp == unread.stamp and (digest is None or is_shared or self._store.holds(digest)):
             self.known.note(path, entry, unread.stamp)
             self.hold(path, found.is_held)
             if self.shared and is_shared and digest:
                 self.shared.note(unread.stamp, digest)
                 return False
-        else:  # it was changed, or room was made just when it was taken in
+        else:  # it was changed or opened for writing, or room was made just when it was taken in
             self.read(path)
         return not self.known.has_changed(path) and not self.known.is_unread(path)
 
@@ -223,7 +250,7 @@ class FileScanner:
             if fd is not None:
                 os.close(fd)
             if self.watch:
-                self.watch.collect(ours=path)
+                self.watch.collect(ours=(path,))
 
     def probe(self, path: str) -> None:
         """Note whether a process has it open for writing."""

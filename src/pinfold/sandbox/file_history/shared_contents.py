@@ -11,11 +11,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import json
 import os
 import sqlite3
 import time
 from collections.abc import Collection, Generator, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
@@ -23,31 +24,43 @@ from pinfold.sandbox.file_history.store import Damaged, NoRoom, Store, read_smal
 from pinfold.sandbox.kernel.folders import remove_folder
 from pinfold.sandbox.kernel.safe_files import Stamp
 
+LINK = "contents"
+"""In the folder of a history: leads to the shared contents that it uses."""
 SHARE = 0.75
 """Of the room, at most, for what is read at the start; the rest is for what cells make."""
+SETTLED_S = 60.0
+"""After a change: until its pages are on the disk, a program that has mapped a file can change it again without a trace. Only
+after that its stamp tells another session what it holds."""
 GRACE_DAYS = 7
 """For which a file that is gone is kept: a session whose owner was killed in a cell may still go on, and undo it."""
 _AT_ONCE, _AT_ONCE_BYTES = 64, 1 << 20
 """Contents that are written together."""
+_REMOVED_AT_ONCE = 1000
 _BUSY_S = 10.0
+# A stamp is JSON: some file systems have inodes and times that are no INTEGER of SQLite.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS content (digest BLOB PRIMARY KEY, data BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS stamp (
-    inode INTEGER, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, mode INTEGER, digest BLOB NOT NULL, used_day INTEGER,
-    PRIMARY KEY (inode, ctime_ns)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS stamp (stamp TEXT PRIMARY KEY, digest BLOB NOT NULL, used_day INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS need (owner TEXT, digest BLOB, PRIMARY KEY (owner, digest)) WITHOUT ROWID;
 CREATE VIEW IF NOT EXISTS needed AS SELECT digest FROM stamp UNION SELECT digest FROM need;
 """
+
+_REMOVE = "DELETE FROM content WHERE digest IN (SELECT digest FROM content WHERE digest NOT IN needed LIMIT ?)"
 
 
 class SharedContents:
     """Used by two threads at once. Whatever fails raises OSError, and what needs room NoRoom."""
 
-    def __init__(self, folder: Path, *, total: int, largest: int) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, total: int, largest: int, settled_s: float = SETTLED_S) -> None:
+        self._folder = folder.resolve()
         self._total = total
+        self._settled_ns = int(settled_s * 1e9)
         self._hold = _hold(folder)
-        self._large = Store(folder / "large", total=total, largest=largest)
+        try:
+            self._large = Store(folder / "large", total=total, largest=largest)
+        except OSError:
+            os.close(self._hold)
+            raise
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
         self._contents: dict[str, bytes] = {}
@@ -56,10 +69,19 @@ class SharedContents:
         self._is_closed = False
 
     def load(self) -> dict[Stamp, str]:
-        """The digest of every file that was read, by its stamp."""
+        """The digest of every file that was read, by its stamp. After a power cut, without those whose content is lost."""
         with self._database() as database:
-            rows = database.execute("SELECT inode, size, mtime_ns, ctime_ns, mode, digest FROM stamp")
-            return {Stamp(*stamp): digest.hex() for *stamp, digest in rows}
+            rows = database.execute(
+                "SELECT stamp, digest, rowid IS NOT NULL FROM stamp LEFT JOIN content USING (digest)"
+            )
+            found = [(Stamp(*json.loads(stamp)), digest.hex(), is_small) for stamp, digest, is_small in rows]
+        return {
+            stamp: digest for stamp, digest, is_small in found if is_small or self._large.size(digest) == stamp.size
+        }
+
+    def trusts(self, stamp: Stamp) -> bool:
+        """Whether the file with this stamp may be known by it."""
+        return stamp.ctime_ns < time.time_ns() - self._settled_ns
 
     def take(self, fd: int) -> str:
         """The content of an open file, by its hash. Raises NoRoom and TooLarge."""
@@ -89,7 +111,10 @@ class SharedContents:
             pass
 
     def has(self, digest: str) -> bool:
-        return self._large.has(digest) or self._read(digest) is not None
+        try:
+            return self._large.has(digest) or self._read(digest) is not None
+        except OSError:
+            return False
 
     def read(self, digest: str) -> bytes:
         data = self._read(digest)
@@ -107,37 +132,47 @@ class SharedContents:
 
     def keep(self, digests: Iterable[str], owner: Path) -> None:
         """As long as this folder is there."""
-        rows = [(str(owner), bytes.fromhex(digest)) for digest in digests]
+        rows = [(self._name(owner), bytes.fromhex(digest)) for digest in digests]
         with self._database() as database, _transaction(database):
             database.executemany("INSERT OR IGNORE INTO need VALUES (?, ?)", rows)
+
+    def keep_for_copy(self, owner: Path, copy: Path) -> None:
+        with self._database() as database:
+            names = [self._name(copy), self._name(owner)]
+            database.execute("INSERT OR IGNORE INTO need SELECT ?, digest FROM need WHERE owner = ?", names)
 
     def clean(self, current: Collection[Stamp]) -> None:
         """Forget what files held that are gone for some days, unless another session is open that may need it."""
         today = int(time.time() / 86400)
         grace_days = GRACE_DAYS if self._has_room(self._total // 4) else 0
         with self._database() as database:
-            rows = database.execute(
-                "SELECT inode, size, mtime_ns, ctime_ns, mode FROM stamp WHERE used_day < ?", [today]
-            )
-            used = [(today, stamp[0], stamp[3]) for stamp in rows.fetchall() if stamp in current]
+            rows = database.execute("SELECT stamp FROM stamp WHERE used_day < ?", [today]).fetchall()
+            used = [(today, stamp) for (stamp,) in rows if Stamp(*json.loads(stamp)) in current]
             with _transaction(database):
-                database.executemany("UPDATE stamp SET used_day = ? WHERE inode = ? AND ctime_ns = ?", used)
+                database.executemany("UPDATE stamp SET used_day = ? WHERE stamp = ?", used)
             with self._alone() as is_alone:
-                if is_alone:
-                    self._remove_unneeded(database, since_day=today - grace_days)
+                has_forgotten = is_alone and self._forget(database, since_day=today - grace_days)
+        while has_forgotten:  # in between, those who wait for a lock go first
+            with self._database() as database, self._alone() as is_alone:
+                has_forgotten = is_alone and self._remove_some(database)
 
-    def _remove_unneeded(self, database: sqlite3.Connection, *, since_day: int) -> None:
+    def _forget(self, database: sqlite3.Connection, *, since_day: int) -> bool:
+        """What is needed no longer. Whether there was any."""
         self._large.remove_partials()
-        owners = [
-            (owner,) for (owner,) in database.execute("SELECT DISTINCT owner FROM need") if not Path(owner).exists()
-        ]
+        owners = database.execute("SELECT DISTINCT owner FROM need").fetchall()
+        gone = [(owner,) for (owner,) in owners if not (self._folder / owner).exists()]
         with _transaction(database):
             stamps = database.execute("DELETE FROM stamp WHERE used_day < ?", [since_day])
-            database.executemany("DELETE FROM need WHERE owner = ?", owners)
-        if stamps.rowcount or owners:
-            database.execute("DELETE FROM content WHERE digest NOT IN (SELECT digest FROM needed)")
-            database.execute("PRAGMA incremental_vacuum")
-            self._large.drop({digest.hex() for (digest,) in database.execute("SELECT digest FROM needed")})
+            database.executemany("DELETE FROM need WHERE owner = ?", gone)
+        return stamps.rowcount > 0 or bool(gone)
+
+    def _remove_some(self, database: sqlite3.Connection) -> bool:
+        """Contents that are not needed. Whether there may be more."""
+        if database.execute(_REMOVE, [_REMOVED_AT_ONCE]).rowcount:
+            database.executescript("PRAGMA incremental_vacuum")  # `execute` would free one page
+            return True
+        self._large.drop({digest.hex() for (digest,) in database.execute("SELECT digest FROM needed")})
+        return False
 
     def rest(self) -> None:
         """Write what waits, and hold no more memory than needed until it is used again."""
@@ -154,6 +189,10 @@ class SharedContents:
             if not self._is_closed:
                 self._is_closed = True
                 os.close(self._hold)
+
+    def _name(self, owner: Path) -> str:
+        """The same wherever both are moved."""
+        return os.path.relpath(owner.resolve(), self._folder)
 
     def _has_room(self, size: int) -> bool:
         return self._small_bytes + self._large.used + size <= self._total * SHARE
@@ -211,10 +250,10 @@ class SharedContents:
     def _write(self, database: sqlite3.Connection) -> None:
         today = int(time.time() / 86400)
         rows = [(bytes.fromhex(digest), data) for digest, data in self._contents.items()]
-        stamps = [(*stamp, bytes.fromhex(digest), today) for stamp, digest in self._stamps]
+        stamps = [(json.dumps(stamp), bytes.fromhex(digest), today) for stamp, digest in self._stamps]
         with _transaction(database):
             database.executemany("INSERT OR IGNORE INTO content VALUES (?, ?)", rows)
-            database.executemany("INSERT OR REPLACE INTO stamp VALUES (?, ?, ?, ?, ?, ?, ?)", stamps)
+            database.executemany("INSERT OR REPLACE INTO stamp VALUES (?, ?, ?)", stamps)
         self._small_bytes += sum(map(len, self._contents.values()))
         self._contents.clear()
         self._stamps.clear()
@@ -233,32 +272,51 @@ class SharedContents:
             fcntl.flock(self._hold, fcntl.LOCK_SH)  # asking for more may have cost us what we had
 
 
+def link_contents(store: Path, folder: Path) -> Path:
+    """The folder of the contents that a history uses: the first one, even if its workspace is at another path by now."""
+    link = store / LINK
+    if not link.is_symlink():
+        link.symlink_to(os.path.relpath(folder.resolve(), store.resolve()))
+    return link.resolve()
+
+
+def keep_for_copy(store: Path, copy: Path) -> None:
+    """What a history needs, its copy needs too."""
+    if (folder := store / LINK).is_dir():
+        shared = SharedContents(folder.resolve(), total=0, largest=0)
+        try:
+            shared.keep_for_copy(store, copy)
+        finally:
+            shared.close()
+
+
 def remove_shared_contents(folder: Path) -> bool:
     """Unless a session is open in the workspace. Whether they are gone."""
     try:
         hold = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
+    except OSError:  # gone, or another user's
+        return not folder.exists()
     try:
         fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        remove_folder(folder)
-    except BlockingIOError:
+        return remove_folder(folder)
+    except OSError:
         return False
     finally:
         os.close(hold)
-    return True
 
 
 def _hold(folder: Path) -> int:
     """Keeps the folder from being removed, and what is in it from being forgotten."""
     while True:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(fd, fcntl.LOCK_SH)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(fd), folder.stat()):
-                return fd
-        os.close(fd)  # it was removed just then
+        with ExitStack() as on_failure:
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            on_failure.callback(os.close, fd)
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            with suppress(FileNotFoundError):  # it was removed just then
+                if os.path.samestat(os.fstat(fd), folder.stat()):
+                    on_failure.pop_all()
+                    return fd
 
 
 @contextmanager

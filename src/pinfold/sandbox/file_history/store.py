@@ -107,9 +107,9 @@ class ContentSource(Protocol):
 class Store:
     """Used by two threads at once: one takes contents in at the start, another around cells."""
 
-    def __init__(self, folder: Path, *, total: int, largest: int, source: ContentSource | None = None) -> None:
+    def __init__(self, folder: Path, *, total: int, largest: int) -> None:
         self.folder = folder
-        self._source = source
+        self.source: ContentSource | None = None
         self._total = total
         self._largest = largest
         self._sizes: dict[str, int] = {}
@@ -134,7 +134,13 @@ class Store:
     def has(self, digest: str) -> bool:
         if digest in self._sizes:
             return True
-        return self._source.has(digest) if self._source else self.path(digest).exists()
+        return self.source.has(digest) if self.source else self.path(digest).exists()
+
+    def size(self, digest: str) -> int | None:
+        """Of a content; None: it is not here."""
+        with suppress(FileNotFoundError):
+            return self.path(digest).stat().st_size
+        return None
 
     def has_room(self, size: int, *, share: float = 1.0) -> bool:
         return self._used + size <= self._total * share
@@ -184,8 +190,8 @@ class Store:
 
     def copy(self, digest: str, fd: int) -> None:
         """Into an empty file. Raises Damaged."""
-        if self._source and digest not in self._sizes:
-            self._source.copy(digest, fd)
+        if self.source and digest not in self._sizes:
+            self.source.copy(digest, fd)
             return
         found = hashlib.sha256()
         try:
@@ -203,8 +209,8 @@ class Store:
 
     def read(self, digest: str) -> bytes:
         """Raises OSError."""
-        if self._source and digest not in self._sizes:
-            return self._source.read(digest)
+        if self.source and digest not in self._sizes:
+            return self.source.read(digest)
         return self.path(digest).read_bytes()
 
     def holds(self, digest: str) -> bool:
@@ -248,16 +254,13 @@ class Store:
     def _keep(self, partial: Path, digest: str, size: int) -> None:
         path = self.path(digest)
         with self._lock:
-            if digest in self._sizes:
-                partial.unlink()
-                return
             try:
                 partial.replace(path)
             except FileNotFoundError:
-                path.parent.mkdir(mode=0o700)
+                path.parent.mkdir(mode=0o700, exist_ok=True)
                 partial.replace(path)
+            self._used += size - self._sizes.get(digest, 0)
             self._sizes[digest] = size
-            self._used += size
 
 
 def read_small(fd: int) -> bytes | None:

@@ -28,9 +28,9 @@ from pinfold.sandbox.file_history.entries import (
     whole,
 )
 from pinfold.sandbox.file_history.file_restorer import FileRestorer
-from pinfold.sandbox.file_history.file_scanner import SETTLED_S, Effort
+from pinfold.sandbox.file_history.file_scanner import Effort
 from pinfold.sandbox.file_history.history import History, Journal, JournalState, Target, Users
-from pinfold.sandbox.file_history.shared_contents import SharedContents
+from pinfold.sandbox.file_history.shared_contents import SETTLED_S, SharedContents, link_contents
 from pinfold.sandbox.file_history.store import Store
 from pinfold.sandbox.file_history.workspace_scanner import MEASURED_AT_START, WorkspaceScanner, is_installed
 from pinfold.sandbox.guards.guarded_paths import Listings
@@ -82,18 +82,22 @@ class Versions:
     ) -> None:
         """`shared`: a folder for what all histories of this workspace have in common.
 
-        `is_lasting`: another process may go on with what is in the store. If none will, `begin` only lists what is beyond
-        `measured_at_start` files, and `fill` looks at it.
+        `is_lasting`: another process may go on with the store. Else `fill` looks at what is beyond `measured_at_start` files.
         """
         if store.resolve().is_relative_to(workspace.resolve()):
             raise ValueError(f"{store} lies in the workspace, where a session could change it")
+        self._store = Store(store, total=total_cap, largest=file_cap)
+        self._store.remove_partials()
         try:
             self._top = SafeFolder(workspace)
         except OSError as error:
             raise SandboxUnavailable(f"{workspace} cannot be opened: {error.strerror}") from error
-        self._shared = SharedContents(shared, total=total_cap, largest=file_cap) if shared else None
-        self._store = Store(store, total=total_cap, largest=file_cap, source=self._shared)
-        self._store.remove_partials()
+        self._shared: SharedContents | None = None
+        if shared and self._top.tells_of_maps:  # else a file can change and keep its stamp
+            with suppress(OSError):
+                place = link_contents(store, shared)
+                self._shared = SharedContents(place, total=total_cap, largest=file_cap, settled_s=settled_s)
+        self._store.source = self._shared
         self._change_cap = change_cap
         self._history = History()
         self._journal = Journal(store / "journal" if is_lasting else None)
@@ -115,10 +119,9 @@ class Versions:
             watches=watches,
             effort=self._effort,
             make_room=self._make_room,
-            shared=self._shared,
-            settled_s=settled_s,
             measured_at_start=None if is_lasting else measured_at_start,
         )
+        self._seen.files.shared = self._shared
         self._now = self._seen.known
 
     def begin(self, listings: Listings | None = None) -> Coverage:
@@ -154,12 +157,18 @@ class Versions:
             if not self._closed:
                 self._journal.go_on()
         self._recall_shared()
+        is_own_read = False
         while True:
+            if not is_own_read and (not self._seen.has_own_unread or thread_time() > enough_s):
+                is_own_read = True
+                if self._shared:
+                    with suppress(OSError):
+                        self._shared.flush()
+                on_own_read()
             with self._lock:
-                if not self._seen.has_own_unread or thread_time() > enough_s:
-                    on_own_read()
-                unread = None if self._closed else self._seen.files.next_unread()
-                is_over = unread is None and (self._closed or not self._seen.measure_next())
+                has_recalled = not self._closed and self._seen.files.recall_next()
+                unread = None if self._closed or has_recalled else self._seen.files.next_unread()
+                is_over = not has_recalled and unread is None and (self._closed or not self._seen.measure_next())
             if is_over:
                 break
             if unread is None or is_installed(unread.path):
@@ -174,6 +183,7 @@ class Versions:
                     self._journal.record_read(unread.path, self._now.entries[unread.path])
         with self._lock:
             current = set(self._now.stamps.values())
+            self._seen.files.digests = {}
         if self._shared and not self._closed:
             with suppress(OSError):
                 self._shared.clean(current)
@@ -182,15 +192,11 @@ class Versions:
             return self._coverage()
 
     def _recall_shared(self) -> None:
-        if self._shared is None:
-            return
-        try:
-            digests = self._shared.load()
-        except OSError:  # a file system without shared memory, a disk that is full
-            self._seen.files.shared = None
-            return
-        with self._lock:
-            self._seen.recall_contents(digests)
+        if self._shared and not self._seen.files.digests:
+            try:
+                self._seen.files.digests = self._shared.load()
+            except OSError:  # a file system without shared memory, a disk that is full
+                self._seen.files.shared = None
 
     @property
     def at(self) -> int:
@@ -215,9 +221,6 @@ class Versions:
                 raise ValueError(f"cell {cell} does not come after cell {self._history.last}")
             self._look()
             self._note_users()
-            if self._shared:
-                with suppress(OSError):
-                    self._shared.flush()
             self._running = cell
             self._journal.record_run(cell)
 
@@ -278,9 +281,8 @@ class Versions:
 
     def _resume(self, told: JournalState) -> None:
         self._history, self._aside = told.history, told.aside
-        if self._shared:
-            with suppress(OSError):
-                told.recall_contents(self._shared.load())
+        self._recall_shared()
+        told.recall_contents(self._seen.files.digests)
         self._seen.resume(told.entries, told.stamps)
         if told.running is not None:
             self._grow(told.running)

@@ -14,9 +14,8 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 
 from pinfold.sandbox.file_history.entries import (
     UNMEASURED,
@@ -32,7 +31,6 @@ from pinfold.sandbox.file_history.entries import (
     parent_of,
 )
 from pinfold.sandbox.file_history.file_scanner import Effort, FileScanner
-from pinfold.sandbox.file_history.shared_contents import SharedContents
 from pinfold.sandbox.file_history.store import Store, reason
 from pinfold.sandbox.guards.contents import TICK_NS
 from pinfold.sandbox.guards.guarded_paths import Listings, stamp_of_folder
@@ -74,8 +72,6 @@ class WorkspaceScanner:
         watches: int,
         effort: Effort,
         make_room: Callable[[int], bool],
-        shared: SharedContents | None,
-        settled_s: float,
         measured_at_start: int | None = None,
     ) -> None:
         """`measured_at_start`: of more files `start` only lists the rest; until `measure_next` has seen one, it is not covered."""
@@ -99,17 +95,7 @@ class WorkspaceScanner:
         self._measured_at_start = measured_at_start
         self._listings: Listings = {}
         self._compares_held = not top.tells_of_maps
-        self.files = FileScanner(
-            top,
-            store,
-            self.known,
-            effort,
-            largest=largest,
-            watches=watches,
-            make_room=make_room,
-            shared=shared,
-            settled_s=settled_s,
-        )
+        self.files = FileScanner(top, store, self.known, effort, largest=largest, watches=watches, make_room=make_room)
 
     @property
     def watches(self) -> bool:
@@ -154,18 +140,6 @@ class WorkspaceScanner:
         self.files.started = True
         self._walk()
         self.known.forget_moves()
-
-    def recall_contents(self, digests: Mapping[Stamp, str]) -> None:
-        """Those of files that an earlier session has read."""
-        left: list[str] = []
-        for path in self.files.unread:
-            entry = self.known.entries.get(path)
-            if isinstance(entry, File) and entry.digest is None:
-                if digest := digests.get(self.known.stamps[path]):
-                    self.known.entries[path] = replace(entry, digest=digest)
-                else:
-                    left.append(path)
-        self._order_unread(left)
 
     def _order_unread(self, paths: Iterable[str]) -> None:
         """They are read from the end: the user's own files, then git's, then installed ones; of each, small ones first."""

@@ -6,7 +6,7 @@ import ctypes
 import os
 import select
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -89,8 +89,8 @@ class Watch:
             self._forget(number)
             _LIBC.inotify_rm_watch(self.fd, number)
 
-    def collect(self, *, ours: str | None = None) -> None:
-        """Takes what the kernel has to tell. That `ours` was opened is not told: we did it, since the last time."""
+    def collect(self, *, ours: Container[str] = ()) -> None:
+        """Takes what the kernel has to tell. That one of `ours` was opened is not told: we did it, since the last time."""
         for _ in range(_READS):
             try:
                 data = os.read(self.fd, _BUFFER)
@@ -140,14 +140,14 @@ class Watch:
         # In a thread of its own: it takes the kernel up to a tenth of a second.
         Thread(target=os.close, args=(self.fd,), name="pinfold-unwatch").start()
 
-    def _note(self, number: int, name: str, mask: int, ours: str | None) -> None:
+    def _note(self, number: int, name: str, mask: int, ours: Container[str]) -> None:
         if mask & IS_FOLDER and mask & OPENED:
             return  # listing a folder changes nothing
         folder = self._folders[number]
         if mask & SELF_GONE and self._numbers.get(folder) == number:
             del self._numbers[folder]
         path = f"{folder}/{name}" if folder and name else folder or name
-        if not (mask & OPENED and path == ours):
+        if not (mask & OPENED and path in ours):
             self._happened[path] = self._happened.get(path, 0) | mask
 
     def _forget(self, number: int) -> None:
