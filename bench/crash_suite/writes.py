@@ -45,16 +45,22 @@ def laws_of(scene: Scene, how: Strike) -> tuple[str, ...]:
 
 
 def strike_everywhere(
-    servers: list[Forkserver], scene: Scene, how: Strike, *, every: int = 1, weakened: str | None = None
+    servers: list[Forkserver],
+    scene: Scene,
+    how: Strike,
+    *,
+    first: int = 1,
+    every: int = 1,
+    weakened: str | None = None,
 ) -> Tally:
-    """One experiment for each write of the scene, or for every so many."""
+    """One experiment for each write of the scene from the first one on, or for every so many."""
     orders = {"weakened": weakened} if weakened else {}
     count = _writes(servers[0], scene, how)
 
     def at(number: int) -> Callable[[Forkserver], Tally]:
         return lambda server: _strike(server, scene, how, number, orders)
 
-    total = side_by_side(servers, [at(number) for number in range(1, count + 1, every)], lambda _: False)
+    total = side_by_side(servers, [at(number) for number in range(first, count + 1, every)], lambda _: False)
     total.seen[f"writes in {scene}"] = count
     return total
 

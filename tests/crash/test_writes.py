@@ -26,9 +26,13 @@ def test_a_death_at_any_write_loses_nothing(servers: list[Forkserver], scene: Sc
 def test_a_refused_write_is_said_clearly_and_the_session_goes_on_later(
     servers: list[Forkserver], scene: Scene, how: Strike
 ) -> None:
-    found = strike_everywhere(servers, scene, how, every=41)
-    assert found.holds(laws_of(scene, how)), found.report(laws_of(scene, how))
-    assert found.seen[f"{how}: exit 75"], found.seen
+    # Some writes can be refused at no cost, and where those are differs from run to run.
+    for first in range(1, 41, 5):
+        found = strike_everywhere(servers, scene, how, first=first, every=41)
+        assert found.holds(laws_of(scene, how)), found.report(laws_of(scene, how))
+        if found.seen[f"{how}: exit 75"]:
+            return
+    pytest.fail("no refused write ended in exit code 75")
 
 
 def test_strikes_find_a_build_that_acknowledges_before_the_commit(servers: list[Forkserver]) -> None:
