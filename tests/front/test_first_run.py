@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ from tests.model.servers import Says, failing, serving
 
 from pinfold.app.diagnostics.first_run import DetectedSetup, Key, Offer, agree_on_model, detect_setup
 from pinfold.front.chat.session_target import ROWS, first_screen
-from pinfold.model.local.discovery import FoundModel, FoundServer
+from pinfold.model.local.discovery import FoundModel, FoundServer, Kind
 
 pytestmark = pytest.mark.integration
 
@@ -119,7 +119,9 @@ async def test_what_is_known_without_asking_is_told_when_there_was_no_time_to_as
 
 words = st.text(st.characters(codec="utf-8"), max_size=200)
 models = st.lists(st.builds(FoundModel, id=words), max_size=9).map(tuple)
-servers = st.builds(FoundServer, kind=words, base_url=words, models=models, needs_key=st.booleans())
+servers = st.builds(
+    FoundServer, kind=st.sampled_from(get_args(Kind)), base_url=words, models=models, needs_key=st.booleans()
+)
 
 
 @settings(max_examples=60)

@@ -355,7 +355,6 @@ def _takes(arguments: Sequence[Argument]) -> str:
     return f"it takes {', '.join(parts)}{more}"
 
 
-_EXPECTED = re.compile(r"Expected `(?P<kinds>[^`]+)`(?:, got `(?P<got>\w+)`| (?P<bound>.+))?")
 _WORDS = {
     "object": "an object",
     "array": "a list",
@@ -374,7 +373,7 @@ def describe_misfit(error: ValidationError, kind: Any) -> tuple[str, str]:
     for name in filter(None, path.split(".")):
         hint = get_type_hints(kind).get(name.partition("[")[0], Any)
         kind = next((one for one in members(hint) if one is not type(None)), hint)
-    if found := _EXPECTED.match(said):
+    if found := re.match(r"Expected `(?P<kinds>[^`]+)`(?:, got `(?P<got>\w+)`| (?P<bound>.+))?", said):
         kinds = dict.fromkeys(_WORDS.get(one, one) for one in found["kinds"].split(" | ") if one != "null")
         got = f", not {_WORDS.get(found['got'], found['got'])}" if found["got"] else ""
         return path, f"{'each key ' if is_key else ''}should be {found['bound'] or ' or '.join(kinds) + got}"

@@ -46,7 +46,6 @@ _PROMPT = 1 << 20
 _STDIN = "-"
 _SHOWN = 2000
 _ALLOWED = "nobody can be asked here; `--mode full` allows what needs approval"
-_EXIT = re.compile(r"(?:\A|\n)SystemExit(?:: (?:None|(?P<code>-?\d{1,9})))?\s*\Z")
 
 
 def prompt_from(prompt: str | None, file: str | None) -> str:
@@ -265,7 +264,7 @@ class Streams:
 
 def exit_code(error: str | None) -> int | None:
     """The code a program passed to `sys.exit`, 0 without one; None if it did not call it."""
-    found = _EXIT.search(error or "")
+    found = re.search(r"(?:\A|\n)SystemExit(?:: (?:None|(?P<code>-?\d{1,9})))?\s*\Z", error or "")
     return None if found is None else int(found["code"] or 0) & 0xFF
 
 

@@ -27,9 +27,9 @@ class EnvironmentFailed(SandboxUnavailable):
 OLDEST = (3, 11)
 LEAN = (3, 12)
 """From here on sessions share what the zygote has loaded without counting references to it: half the memory each."""
-_INSTALLED = re.compile(r"(?:cpython-)?3\.(12|13)\.(\d+)(?:-linux-.*)?")
+_INSTALLED = r"(?:cpython-)?3\.(12|13)\.(\d+)(?:-linux-.*)?"
 """How pyenv and uv name the folder of a Python."""
-_PROGRAM = re.compile(r"python[0-9.]*t?d?|pypy[0-9.]*")
+_PROGRAM = r"python[0-9.]*t?d?|pypy[0-9.]*"
 ANSWER_S = 20.0
 # Without `site`: a `.pth` file of its environment is not run, nor is any sitecustomize.
 _QUESTION = """
@@ -100,7 +100,7 @@ def _find_installed(machine: str) -> list[Interpreter]:
     paths = (path for folder in folders for path in Path(folder).glob("*/bin/python3.1[23]"))
     found: list[Interpreter] = []
     for path in paths:
-        match = _INSTALLED.fullmatch(path.parts[-3])
+        match = re.fullmatch(_INSTALLED, path.parts[-3])
         if match and path.name == f"python3.{match[1]}" and os.access(path, os.X_OK):
             version = (3, int(match[1]), int(match[2]))
             fit = {"implementation": "cpython", "flags": "", "machine": machine}
@@ -125,7 +125,7 @@ def check_python(path: Path, *, writable: Iterable[Path] = ()) -> Interpreter:
     real = Path(os.path.realpath(path))
     for folder in map(Path.resolve, writable):
         # The link can be changed from inside too, to any other program that is there.
-        is_led_astray = path.parent.resolve().is_relative_to(folder) and not _PROGRAM.fullmatch(real.name)
+        is_led_astray = path.parent.resolve().is_relative_to(folder) and not re.fullmatch(_PROGRAM, real.name)
         if real.is_relative_to(folder) or is_led_astray:
             raise EnvironmentFailed(
                 f"{path} is {real}, which code in {folder} could have put there, and is not run on this machine; "

@@ -237,9 +237,9 @@ PROGRAM = AutorunRule("bin/", "the shell", "tell")
 STAND_IN = AutorunRule("bin/", "the shell")
 """A new program with the name of one of the system's, in whose place it is run once the environment is entered."""
 _SYSTEM = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
-_ON_THE_WAY = re.compile(r"bin|lib(64)?(/python[^/]*(/site-packages)?)?")
+_ON_THE_WAY = r"bin|lib(64)?(/python[^/]*(/site-packages)?)?"
 """A link there would lead Python to other files than the ones that are watched."""
-_IMPORT = re.compile(r"\bimport\s+([\w., \t]+)|\bfrom\s+([\w.]+)|__import__\(\s*['\"]([\w.]+)")
+_IMPORT = r"\bimport\s+([\w., \t]+)|\bfrom\s+([\w.]+)|__import__\(\s*['\"]([\w.]+)"
 _PATH_FILE_BYTES = 1 << 16
 
 
@@ -265,7 +265,7 @@ class VirtualEnvironment(Struct, frozen=True):
                     return Match(MODULE, f"{folder}/{first}")
         start = f"{self.home}/" if self.home else ""
         within = path[len(start) :] if path.startswith(start) else ""
-        if target is not None and _ON_THE_WAY.fullmatch(within) and self.links.get(path) != target:
+        if target is not None and re.fullmatch(_ON_THE_WAY, within) and self.links.get(path) != target:
             return Match(MODULE, path)
         program = re.fullmatch(r"bin/((?!python|activate)[^/]+)", within)
         if program is None:
@@ -325,7 +325,7 @@ def _runs(line: str) -> bool:
 
 
 def _modules(line: str) -> Iterator[str]:
-    for names in (name for found in _IMPORT.findall(line) for name in found):
+    for names in (name for found in re.findall(_IMPORT, line) for name in found):
         for name in re.split(r"[,;]", names):
             first = name.strip().partition(" ")[0].partition(".")[0]
             if first and first not in sys.stdlib_module_names:

@@ -20,7 +20,6 @@ from pinfold.sandbox.kernel.safe_files import link_target, lstat, open_up
 _MOST = 2_000_000
 """Entries below new folders that are looked at."""
 _SHAPE = frozenset({"HEAD", "objects", "refs", *(name.partition("/")[0] for name in NAMES)})
-_DRIVERS = re.compile(rb"(?m)^[^#\n]*\b(?:filter|diff|merge)\s*=")
 _ATTRIBUTES_BYTES = 1 << 20
 
 
@@ -181,7 +180,7 @@ class NameCheck:
         except OSError:
             return True
         with os.fdopen(fd, "rb") as file:
-            return _DRIVERS.search(file.read(_ATTRIBUTES_BYTES)) is not None
+            return re.search(rb"(?m)^[^#\n]*\b(?:filter|diff|merge)\s*=", file.read(_ATTRIBUTES_BYTES)) is not None
 
     def _status(self, path: str) -> os.stat_result | None:
         return lstat(f"{self._top}/{path}")

@@ -34,7 +34,6 @@ from pinfold.tools.tool import AnyTool
 PARAMETERS = 64
 """With a name of their own; what is beyond goes into `**more`."""
 DEFAULT_CHARS = 200
-_TITLE = re.compile(r"[A-Z][A-Za-z0-9]{0,39}")
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
@@ -81,7 +80,7 @@ def form_of(tool: AnyTool, identifier: str) -> Form:
     given, result = Reader(tool.returns), ANY
     if tool.returns is not None:
         title = tool.returns.get("title")
-        has_name = isinstance(title, str) and _TITLE.fullmatch(title)
+        has_name = isinstance(title, str) and re.fullmatch(r"[A-Z][A-Za-z0-9]{0,39}", title)
         result = given.read_root(str(title) if has_name else camel(identifier, "result"))
     return Form(
         parameters=parameters,
