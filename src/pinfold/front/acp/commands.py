@@ -16,18 +16,7 @@ from pinfold.app.clients import (
     fill_command,
     load_user_commands,
 )
-from pinfold.events import (
-    Clear,
-    Compact,
-    Configure,
-    ContextCompacted,
-    Json,
-    Plan,
-    Redo,
-    Rename,
-    SessionRewound,
-    Undo,
-)
+from pinfold.events import Clear, Compact, Configure, ContextCompacted, Json, Plan, Redo, Rename, SessionRewound, Undo
 from pinfold.front.acp.session import EditorSession
 from pinfold.front.acp.updates import fence
 from pinfold.front.pages import cost_page, tools_page, variables_page

@@ -89,7 +89,7 @@ async def copy_command(chat: ChatContext, rest: str) -> None:
         chat.transcript.raw(f"\x1b]52;c;{b64encode(data).decode()}\x07", 0)
         chat.write_note(
             f"sent the last answer ({len(answer):,} characters) to your terminal's clipboard (OSC 52); "
-            "if it did not arrive: /copy FILE",
+            "if it did not arrive: /copy FILE"
         )
 
 

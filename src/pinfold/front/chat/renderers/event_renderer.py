@@ -31,10 +31,7 @@ from pinfold.front.chat.renderers.transcript import (
 )
 from pinfold.text import join_names, numerous, presentable, presentable_line
 
-_CUT_OFF = {
-    "length": "cut off: the model reached its output limit",
-    "filter": "cut off by the model's provider",
-}
+_CUT_OFF = {"length": "cut off: the model reached its output limit", "filter": "cut off by the model's provider"}
 
 
 class ReplyRenderer:
