@@ -53,10 +53,7 @@ async def _fork(session: EditorSession, rest: str) -> None:
 
 
 async def _vars(session: EditorSession, rest: str) -> None:
-    found = cast("list[Mapping[str, Json]]", await session.link.query("variables"))
-    words = rest.lower().split()
-    fitting = [one for one in found if all(word in f"{one['name']} {one['type']}".lower() for word in words)]
-    await _show(session, variables_page(fitting))
+    await _show(session, variables_page(cast("list[Mapping[str, Json]]", await session.link.query("variables")), rest))
 
 
 async def _tools(session: EditorSession, rest: str) -> None:

@@ -27,11 +27,10 @@ from pinfold.app import (
     read_session,
     resume_options,
 )
+from pinfold.app.clients import build_history
 from pinfold.app.models import extra_for, is_usable, missing_modules
 from pinfold.events import (
-    ActionFinished,
     ActionId,
-    ApprovalDecided,
     ApprovalRequested,
     Entry,
     SessionId,
@@ -170,13 +169,8 @@ def _read_past(folder: Path, session: SessionId, upto: int) -> Past:
                 begins.append(len(past.entries))
             past.entries.append(entry)
             past.status.take(entry.event)
-            match entry.event:
-                case ApprovalRequested():
-                    past.asked[entry.event.id] = entry.event
-                case ApprovalDecided() | ActionFinished():
-                    past.asked.pop(entry.event.id, None)
-                case _:
-                    pass
+    actions = build_history(session, past.entries).state.open
+    past.asked = {id_: one.asked for id_, one in actions.items() if one.stage == "asking" and one.asked}
     past.older = max(0, len(begins) - TURNS)
     if past.older:
         past.forget(begins[past.older])

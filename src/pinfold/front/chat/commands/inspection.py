@@ -40,12 +40,7 @@ _IN_CHAT = 20_000
 
 
 async def vars_command(chat: ChatContext, rest: str) -> None:
-    words = rest.lower().split()
-    found = await chat.query("variables")
-    fitting = [one for one in found if all(word in f"{one['name']} {one['type']}".lower() for word in words)]
-    if found and not fitting:
-        raise BadArguments(f"no variable matches {rest!r}; /vars shows all {len(found)}")
-    chat.write_table(variables_page(fitting, chat.transcript.width))
+    chat.write_table(variables_page(await chat.query("variables"), rest, chat.transcript.width))
 
 
 async def tools_command(chat: ChatContext, rest: str) -> None:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import cast, get_args
 
 import anyio
@@ -17,7 +16,6 @@ from pinfold.app import SessionStore, fork, plan_in_words
 from pinfold.app.clients import SessionHistory, TurnRecord
 from pinfold.app.session import checkpoints_in, search_conversations
 from pinfold.app.storage import build_session_tree, list_nodes
-from pinfold.app.storage.exports import Target
 from pinfold.events import (
     Clear,
     Compact,
@@ -272,10 +270,7 @@ async def plan_command(chat: ChatContext, rest: str) -> None:
         case "clear":
             changed = Plan(notes=plan.notes)
         case "save":
-            outside = (await chat.link.status()).outside
-            data = msgspec.json.format(msgspec.json.encode(plan)) + b"\n"
-            await anyio.to_thread.run_sync(_save, chat.workspace, data, outside)
-            chat.write_note(f"saved {_FILE}")
+            await _save(chat, plan)
             return
         case _ if word in get_args(TaskStatus) and more.strip():
             number = parse_number(more, "task of the plan")
@@ -312,13 +307,13 @@ async def notebook_command(chat: ChatContext, rest: str) -> None:
         raise BadArguments("use /notebook hypothesis|result|decision TEXT, or /notebook remove N")
 
 
-def _save(workspace: Path, data: bytes, outside: str) -> None:
+async def _save(chat: ChatContext, plan: Plan) -> None:
     try:
-        (workspace / _FILE).parent.mkdir(exist_ok=True)
+        (chat.workspace / _FILE).parent.mkdir(exist_ok=True)
     except OSError as error:
         raise BadArguments(f"{_FILE} cannot be written: {error.strerror}") from error
-    with Target(workspace / _FILE, [workspace]) as target:
-        target.write(data, force=True, outside=outside)
+    await chat.write_file(_FILE, msgspec.json.format(msgspec.json.encode(plan)) + b"\n", force=True)
+    chat.write_note(f"saved {_FILE}")
 
 
 async def _change(chat: ChatContext, plan: Plan) -> None:

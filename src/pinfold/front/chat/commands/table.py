@@ -160,19 +160,17 @@ def notices(workspace: Path) -> Iterator[str]:
             yield line
 
 
-async def run_user_command(chat: ChatContext, name: str, arguments: str) -> bool:
+async def run_user_command(chat: ChatContext, name: str, arguments: str) -> None:
     """Raises PinfoldError."""
     found = await anyio.to_thread.run_sync(lambda: find_commands(chat.workspace, again=True))
-    command = found.commands.get(name)
-    if command is not None:
+    if command := found.commands.get(name):
         await chat.say(await anyio.to_thread.run_sync(fill_command, command, arguments, chat.workspace))
-        return True
-    if name in found.untrusted:
+    elif name in found.untrusted:
         raise BadArguments(
             f"it belongs to this folder, which is not trusted; review with: pinfold trust {chat.workspace}"
         )
-    chat.write_error(no_such(name, chat))
-    return False
+    else:
+        chat.write_error(no_such(name, chat))
 
 
 def no_such(name: str, chat: ChatContext) -> str:
@@ -223,20 +221,16 @@ def _show_command(chat: ChatContext, name: str) -> None:
         raise BadArguments(no_such(name, chat))
 
 
-async def run_command(chat: ChatContext, line: str) -> bool:
-    """Run a slash command. If there is none of that name, print so and return False.
-
-    A path is not a command: such a line goes to the model as it is.
-    """
+async def run_command(chat: ChatContext, line: str) -> None:
+    """A path is not a command: such a line goes to the model as it is."""
     name, _, rest = line.strip().removeprefix("/").partition(" ")
     command = find_command(name)
     try:
         if "/" in name:
             await chat.say(line)
         elif command is None:
-            return await run_user_command(chat, name, rest.strip())
+            await run_user_command(chat, name, rest.strip())
         else:
             await command.run(chat, rest.strip())
     except PinfoldError as error:
         chat.write_error(f"/{name}: {error}")
-    return True

@@ -25,7 +25,7 @@ from pinfold.events import (
 )
 from pinfold.front.chat.pictures import Way
 from pinfold.front.chat.renderers import code
-from pinfold.front.chat.renderers.code import highlight_code, language_of
+from pinfold.front.chat.renderers.code import elide_lines, highlight_code, language_of
 from pinfold.front.chat.renderers.output import (
     CELL,
     INDENT,
@@ -54,10 +54,10 @@ def render_action(action: Action, cell: int | None, *, above: bool = False) -> l
         case RunCell() if above:
             return [_words("  Ran the code above" if cell is None else f"  Ran as cell {cell}", "dim italic")]
         case RunCell(code=code):
-            return _beside_all(_elide_lines(highlight_code(code.strip("\n"), "python"), CODE_LINES), cell)
+            return _beside_all(elide_lines(highlight_code(code.strip("\n"), "python"), CODE_LINES), cell)
         case CallTool(tool="shell", given={"command": str(command), **rest}):
             where = " on the host" if rest.get("where") == "host" else ""
-            lines = _elide_lines(highlight_code(command.strip("\n"), "bash"), CODE_LINES)
+            lines = elide_lines(highlight_code(command.strip("\n"), "bash"), CODE_LINES)
             lines[0] = _words(f"${where} ", "bold").append_text(lines[0])
             return _beside_all(lines, cell)
         case CallTool(tool=tool, given=given):
@@ -83,7 +83,7 @@ def _render_new_file(tool: str, given: Mapping[str, Json]) -> list[RenderableTyp
     """The content of a new file. An edit is shown when it is done, or in its approval."""
     match tool, given:
         case "write_file", {"path": str(path), "content": str(content)}:
-            lines = _elide_lines(highlight_code(content.rstrip("\n"), language_of(path)), _WRITTEN_LINES)
+            lines = elide_lines(highlight_code(content.rstrip("\n"), language_of(path)), _WRITTEN_LINES)
             return [with_gutter(line, "    + ", "green") for line in lines]
         case _:
             return []
@@ -103,14 +103,6 @@ def _beside_all(lines: list[Text], cell: int | None) -> list[RenderableType]:
 def _beside(line: Text, cell: int | None) -> RenderableType:
     number = "" if cell is None else str(cell)
     return with_gutter(line, "    │ ", "dim", f"{number:>3} │ ")
-
-
-def _elide_lines(lines: list[Text], most: int) -> list[Text]:
-    if len(lines) <= most + 1:
-        return lines or [_words("", "")]
-    first, last = most * 3 // 4, most - most * 3 // 4
-    more = _words(f"... {len(lines) - most:,} lines more", "dim italic")
-    return [*lines[:first], more, *lines[-last:]]
 
 
 def _words(text: str, style: str) -> Text:
@@ -158,6 +150,10 @@ class _Open(Struct):
     def asks(self) -> bool:
         """It is a question to the user, shown as one."""
         return isinstance(self.action, CallTool) and self.action.tool == "ask_user"
+
+    @property
+    def starts_agents(self) -> bool:
+        return isinstance(self.action, CallTool) and self.action.tool == START
 
 
 def _render_agents(agents: Mapping[str, str]) -> list[RenderableType]:
@@ -245,23 +241,17 @@ class ActionRenderer:
         one = self._open.get(id_)
         if one and one.parent is None:  # output of a tool goes to the cell that called it
             one.stream.add(text)
-        elif (
-            one
-            and one.parent
-            and one.parent in self._open
-            and isinstance(one.action, CallTool)
-            and one.action.tool == START
-        ):
+        elif one and one.starts_agents and (above := self._above(one)):
             for line in presentable(text).splitlines():
                 name, _, how = line.partition(": ")
-                self._open[one.parent].agents[name] = how
+                above.agents[name] = how
 
     async def on_finished(self, event: ActionFinished, session: SessionId) -> None:
         calls, one = self._calls(event.id), self._open.pop(event.id, None)
         if one and one.parent:
-            if one.parent in self._open and isinstance(one.action, CallTool) and one.action.tool == START:
+            if one.starts_agents and (above := self._above(one)):
                 told = [presentable_line(str(run["line"])).partition(": ") for run in runs_in(event.observation)]
-                self._open[one.parent].agents.update({name: how for name, _, how in told})
+                above.agents.update({name: how for name, _, how in told})
             if calls and event.outcome not in ("ok", "denied"):
                 calls.failed += 1
             for form in await self._displays.forms(event.displays):
@@ -328,10 +318,14 @@ class ActionRenderer:
     def _calls(self, id_: ActionId) -> _Calls | None:
         """The calls of this tool, if a cell makes them."""
         one = self._open.get(id_)
-        above = self._open.get(one.parent) if one and one.parent else None
+        above = self._above(one) if one else None
         if one is None or above is None or not isinstance(one.action, CallTool):
             return None
         return above.calls.setdefault(presentable_line(one.action.tool), _Calls())
+
+    def _above(self, one: _Open) -> _Open | None:
+        """The cell that called it, if it still runs."""
+        return self._open.get(one.parent) if one.parent else None
 
     def _show(self, one: _Open) -> None:
         if not one.is_shown and one.parent is None:

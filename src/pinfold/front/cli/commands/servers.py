@@ -275,8 +275,7 @@ def _start_daemon(given: dict[str, Any]) -> None:
 
 def _own_arguments(without: str) -> list[str]:
     """This command as it was typed, but for one flag."""
-    arguments = sys.argv[1:]
-    return [argument for argument in arguments if argument != without]
+    return [argument for argument in sys.argv[1:] if argument != without]
 
 
 def _login_link(running: RunningServer) -> str:

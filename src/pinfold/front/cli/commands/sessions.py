@@ -50,7 +50,7 @@ from pinfold.events import (
     UserSpoke,
     plain_json,
 )
-from pinfold.front.cli.terminal import show, show_rows, tell
+from pinfold.front.cli.terminal import show, show_page, show_rows, tell
 from pinfold.front.flags import PATH
 from pinfold.front.pages import (
     Contents,
@@ -312,26 +312,26 @@ def _show_event(event: Event, cells: Mapping[ActionId, str]) -> None:
 def _show_view(view: View, session: SessionId, *, as_json: bool) -> None:
     if view == "vars":
         variables = anyio.run(_variables, session)
-        _print_page(variables, variables_page(variables), as_json=as_json)
+        show_page(variables, variables_page(variables), as_json=as_json)
         return
     history = build_history(session, entries_on_disk(session))
     changes = history.changes()
     match view:
         case "files":
             fields = [{"path": one.path, "how": one.how} for one in changes]
-            _print_page(fields, changes_page(changes, history.more_files), as_json=as_json, nothing=_NO_FILES)
+            show_page(fields, changes_page(changes, history.more_files), as_json=as_json, nothing=_NO_FILES)
         case "diff":
             lines = diff_page(changes, _contents(session, changes))
-            _print_page(changes, lines, as_json=as_json, nothing=_NO_FILES)
+            show_page(changes, lines, as_json=as_json, nothing=_NO_FILES)
         case "cost":
-            _print_page(history.bills, cost_page(history), as_json=as_json)
+            show_page(history.bills, cost_page(history), as_json=as_json)
         case "branches":
             family = build_session_tree(session, list_nodes(SessionStore()))
             above = [{"session": kin.id, "title": kin.title, "is": "ancestor"} for kin in family.ancestors]
             below = [
                 {"session": kin.id, "title": kin.title, "is": "fork", "of": kin.source} for _, kin in family.children
             ]
-            _print_page([*above, *below], branches_page(history, family), as_json=as_json)
+            show_page([*above, *below], branches_page(history, family), as_json=as_json)
         case _:
             assert_never(view)
 
@@ -350,14 +350,6 @@ def _contents(session: SessionId, changes: Iterable[FileChange]) -> Contents:
             with suppress(PinfoldError):
                 found[blob] = log.blobs.get(blob)
     return found
-
-
-def _print_page(rows: Iterable[Json], lines: Iterable[str], *, as_json: bool, nothing: str = "") -> None:
-    shown = [plain_json(row) for row in rows] if as_json else list(lines)
-    for line in shown:
-        click.echo(line.encode("utf-8", "backslashreplace"))
-    if not shown and nothing and not as_json:
-        tell(nothing)
 
 
 @click.command("export")
