@@ -12,6 +12,7 @@ import anyio.to_thread
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pinfold import events
 from pinfold.app import (
     BUILTIN,
     ConfigError,
@@ -29,14 +30,7 @@ from pinfold.app import (
 )
 from pinfold.app.clients import build_history
 from pinfold.app.models import extra_for, is_usable, missing_modules
-from pinfold.events import (
-    ActionId,
-    ApprovalRequested,
-    Entry,
-    SessionId,
-    UserSpoke,
-    new_session_id,
-)
+from pinfold.events import Entry, SessionId
 from pinfold.front.chat.dialogs import UserInteraction, ask_for_key, build_environment, fetch_weights, offer_extra
 from pinfold.front.chat.status_line import Status
 from pinfold.front.flags import Flags, flags_of, mount_settings
@@ -71,7 +65,9 @@ class Past(Struct, kw_only=True):
     displays: int = 0
     """What they have shown."""
     status: Status = field(default_factory=Status)
-    asked: dict[ActionId, ApprovalRequested] = field(default_factory=dict[ActionId, ApprovalRequested])
+    asked: dict[events.ActionId, events.ApprovalRequested] = field(
+        default_factory=dict[events.ActionId, events.ApprovalRequested]
+    )
     """What still waits for an answer."""
 
     def forget(self, count: int) -> None:
@@ -130,7 +126,7 @@ def _resolve_target(given: Flags, name: str | None) -> SessionTarget:
         session, folder = SessionStore().find(name)
         options = resume_options(session, folder, given["workspace"], flags)
     else:
-        session = new_session_id()
+        session = events.new_session_id()
         folder = None if given["ephemeral"] else SessionStore().folder_of(session)
         if "run.mode" not in load_config(flags={"run.mode": flags["run.mode"]}).origins:
             flags["run.mode"] = "ask"
@@ -165,7 +161,7 @@ def _read_past(folder: Path, session: SessionId, upto: int) -> Past:
         for entry in log.read(damage=damage):
             if entry.seq > upto:
                 break
-            if isinstance(entry.event, UserSpoke):
+            if isinstance(entry.event, events.UserSpoke):
                 begins.append(len(past.entries))
             past.entries.append(entry)
             past.status.take(entry.event)

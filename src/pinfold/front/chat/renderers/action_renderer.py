@@ -8,21 +8,9 @@ from msgspec import Struct, field
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from pinfold import events
 from pinfold.app.session.agent_tools import START, runs_in
-from pinfold.events import (
-    Action,
-    ActionFinished,
-    ActionId,
-    ActionProposed,
-    ApprovalDecided,
-    BlobId,
-    CallTool,
-    Json,
-    NotPlain,
-    RunCell,
-    SessionId,
-    plain_json,
-)
+from pinfold.events import ActionId, BlobId, CallTool, Json, SessionId
 from pinfold.front.chat.pictures import Way
 from pinfold.front.chat.renderers import code
 from pinfold.front.chat.renderers.code import elide_lines, highlight_code, language_of
@@ -48,12 +36,12 @@ _WRITTEN_LINES = 12
 _ARGUMENTS = 160
 
 
-def render_action(action: Action, cell: int | None, *, above: bool = False) -> list[RenderableType]:
+def render_action(action: events.Action, cell: int | None, *, above: bool = False) -> list[RenderableType]:
     """`cell`: its number, if it has one. `above`: the reply above shows its code already."""
     match action:
-        case RunCell() if above:
+        case events.RunCell() if above:
             return [_words("  Ran the code above" if cell is None else f"  Ran as cell {cell}", "dim italic")]
-        case RunCell(code=code):
+        case events.RunCell(code=code):
             return _beside_all(elide_lines(highlight_code(code.strip("\n"), "python"), CODE_LINES), cell)
         case CallTool(tool="shell", given={"command": str(command), **rest}):
             where = " on the host" if rest.get("where") == "host" else ""
@@ -91,8 +79,8 @@ def _render_new_file(tool: str, given: Mapping[str, Json]) -> list[RenderableTyp
 
 def _value(value: Json) -> str:
     try:
-        return plain_json(value)
-    except NotPlain:
+        return events.plain_json(value)
+    except events.NotPlain:
         return "?"
 
 
@@ -134,7 +122,7 @@ class _Calls(Struct):
 
 
 class _Open(Struct):
-    action: Action
+    action: events.Action
     parent: ActionId | None = None
     above: bool = False
     cell: int | None = None
@@ -199,7 +187,7 @@ class ActionRenderer:
         """Nothing runs any more."""
         self._open.clear()
 
-    def on_proposed(self, event: ActionProposed, *, above: bool) -> None:
+    def on_proposed(self, event: events.ActionProposed, *, above: bool) -> None:
         self._open[event.id] = _Open(action=event.action, parent=event.parent, above=above)
         if isinstance(event.action, CallTool) and (calls := self._calls(event.id)):
             calls.count += 1
@@ -210,7 +198,7 @@ class ActionRenderer:
             one.is_shown = one.is_shown or one.asks  # the question itself is shown
             self._show(one)
 
-    def on_approval_decided(self, event: ApprovalDecided) -> None:
+    def on_approval_decided(self, event: events.ApprovalDecided) -> None:
         one = self._open.get(event.id)
         if one:
             one.waits = False
@@ -246,7 +234,7 @@ class ActionRenderer:
                 name, _, how = line.partition(": ")
                 above.agents[name] = how
 
-    async def on_finished(self, event: ActionFinished, session: SessionId) -> None:
+    async def on_finished(self, event: events.ActionFinished, session: SessionId) -> None:
         calls, one = self._calls(event.id), self._open.pop(event.id, None)
         if one and one.parent:
             if one.starts_agents and (above := self._above(one)):
@@ -263,7 +251,7 @@ class ActionRenderer:
             return  # the reason was shown
         if one and one.asks and one.is_shown and event.outcome == "ok":
             return  # the answer was shown
-        is_cell = one is None or isinstance(one.action, RunCell)
+        is_cell = one is None or isinstance(one.action, events.RunCell)
         if one and isinstance(one.action, CallTool) and one.action.tool in _EDITS and event.outcome == "ok":
             if not event.files:  # else the diffs of the files are shown
                 self._transcript.write(*code.render_diff(event.observation))
@@ -273,7 +261,9 @@ class ActionRenderer:
         self._transcript.write(render_status(event, "" if is_cell else exit_code(event)))
         self._transcript.gap()
 
-    async def _result(self, event: ActionFinished, session: SessionId, one: _Open | None, *, is_cell: bool) -> None:
+    async def _result(
+        self, event: events.ActionFinished, session: SessionId, one: _Open | None, *, is_cell: bool
+    ) -> None:
         if one and one.calls:
             shown = [(tool, calls) for tool, calls in one.calls.items() if tool != START or not one.agents]
             self._transcript.write(*(Text(f"{INDENT}{tool}{calls.words}", "dim") for tool, calls in shown))
@@ -299,7 +289,7 @@ class ActionRenderer:
             if not (event.rolled_back and "rolled back" in note):
                 self._note(note)
 
-    async def _files(self, event: ActionFinished) -> None:
+    async def _files(self, event: events.ActionFinished) -> None:
         for number, change in enumerate(event.files):
             before, after = [await self._displays.read(blob) for blob in (change.before, change.after)]
             diff = None

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, assert_never, cast, get_args
 import anyio
 import click
 
+from pinfold import events
 from pinfold.app import (
     OutboundTotal,
     SessionStore,
@@ -29,27 +30,7 @@ from pinfold.app import (
 from pinfold.app.clients import build_history, entries_on_disk
 from pinfold.app.storage import build_session_tree, list_nodes
 from pinfold.app.storage.exports import SessionExport, export_name, label_stored_display, save, session_bytes
-from pinfold.events import (
-    ActionFinished,
-    ActionId,
-    ActionProposed,
-    BlobId,
-    CallTool,
-    Event,
-    FileChange,
-    Json,
-    ModelReplied,
-    Noticed,
-    PinfoldError,
-    RunCell,
-    SessionForked,
-    SessionId,
-    SessionRewound,
-    TurnFailed,
-    TurnInterrupted,
-    UserSpoke,
-    plain_json,
-)
+from pinfold.events import BlobId, Event, Json, PinfoldError, SessionId
 from pinfold.front.cli.terminal import show, show_page, show_rows, tell
 from pinfold.front.flags import PATH
 from pinfold.front.pages import (
@@ -131,7 +112,7 @@ def show_command(session: str, view: View | None, as_json: bool, sent: bool, dis
             shown = 0
             for entry in entries:
                 _show_event(entry.event, cells)
-                for ref in entry.event.displays if isinstance(entry.event, ActionFinished) else ():
+                for ref in entry.event.displays if isinstance(entry.event, events.ActionFinished) else ():
                     shown += 1
                     show(f"  [{label_stored_display(shown, ref, log.blobs.get)}]")
     if damage:
@@ -158,7 +139,7 @@ def search(words: tuple[str, ...], as_json: bool, exact: bool) -> int:
     found = store.search_exactly(words) if exact else store.search(words)
     for item, hits in found:
         if as_json:
-            click.echo(plain_json({**_fields(item), "matches": hits}))
+            click.echo(events.plain_json({**_fields(item), "matches": hits}))
             continue
         show(f"{item.id}  {ago(item.summary.last)}  {_title(item)}")
         for hit in hits[:_HITS]:
@@ -281,27 +262,27 @@ def ago(at: str) -> str:
     return then.astimezone().strftime("%Y-%m-%d")
 
 
-def _show_event(event: Event, cells: Mapping[ActionId, str]) -> None:
+def _show_event(event: Event, cells: Mapping[events.ActionId, str]) -> None:
     match event:
-        case UserSpoke(text=text):
+        case events.UserSpoke(text=text):
             label = "you"
-        case ModelReplied(text=text) if text:
+        case events.ModelReplied(text=text) if text:
             label = "agent"
-        case ActionProposed(id=id_, action=RunCell(code=text)):
+        case events.ActionProposed(id=id_, action=events.RunCell(code=text)):
             label = cells.get(id_, "cell that did not run")
-        case ActionProposed(action=CallTool(tool=label, args=args)):
-            text = plain_json(args)
-        case ActionFinished(outcome=label, observation=text):
+        case events.ActionProposed(action=events.CallTool(tool=label, args=args)):
+            text = events.plain_json(args)
+        case events.ActionFinished(outcome=label, observation=text):
             pass
-        case SessionRewound():
+        case events.SessionRewound():
             label, text = "undo", f"The user {rewound_in_words(event)}"
-        case SessionForked(source=source):
+        case events.SessionForked(source=source):
             label, text = "fork", f"All before was copied from {source}."
-        case Noticed(text=text):
+        case events.Noticed(text=text):
             label = "notice"
-        case TurnFailed(error=text):
+        case events.TurnFailed(error=text):
             label = "failed"
-        case TurnInterrupted(reason=text):
+        case events.TurnInterrupted(reason=text):
             label = "interrupted"
         case _:
             return
@@ -342,7 +323,7 @@ async def _variables(session: SessionId) -> Sequence[Mapping[str, Json]]:
         return cast("Sequence[Mapping[str, Json]]", await link.query("variables"))
 
 
-def _contents(session: SessionId, changes: Iterable[FileChange]) -> Contents:
+def _contents(session: SessionId, changes: Iterable[events.FileChange]) -> Contents:
     """Of files before and after, as far as they are still kept."""
     found: dict[BlobId, bytes] = {}
     with read_session(SessionStore().folder_of(session), session) as (log, _):
