@@ -31,19 +31,9 @@ from pinfold.app.clients import build_history, entries_on_disk
 from pinfold.app.storage import build_session_tree, list_nodes
 from pinfold.app.storage.exports import SessionExport, export_name, label_stored_display, save, session_bytes
 from pinfold.events import BlobId, Event, Json, PinfoldError, SessionId
+from pinfold.front import pages
 from pinfold.front.cli.terminal import show, show_page, show_rows, tell
 from pinfold.front.flags import PATH
-from pinfold.front.pages import (
-    Contents,
-    branches_page,
-    changes_page,
-    columns,
-    cost_page,
-    cut,
-    diff_page,
-    size_in_words,
-    variables_page,
-)
 from pinfold.text import cap_text, first_line, homely, numerous, presentable, presentable_line
 
 View: TypeAlias = Literal["vars", "files", "diff", "cost", "branches"]
@@ -170,7 +160,7 @@ def gc(keep_days: float | None, quota_gb: float | None) -> None:
     gone = SessionStore().collect(keep_days=limits.keep_days, quota_bytes=limits.quota_gb * 1e9)
     for item in gone:
         tell(f"removed {item.id}  {_title(item)}")
-    tell(f"{len(gone)} removed, {size_in_words(sum(item.size for item in gone))} freed")
+    tell(f"{len(gone)} removed, {pages.size_in_words(sum(item.size for item in gone))} freed")
 
 
 @sessions_command.command("rename")
@@ -198,7 +188,7 @@ def _fields(item: StoredSession) -> dict[str, Json]:
 
 
 def _line(item: StoredSession) -> str:
-    size, status = size_in_words(item.size), _status(item)
+    size, status = pages.size_in_words(item.size), _status(item)
     return f"{item.id}  {item.summary.last[:16]}  {size:>9}  {status:<8}  {_folder(item)}  {_title(item)}"
 
 
@@ -208,7 +198,7 @@ def rows(stored: Sequence[StoredSession], width: int | None = None) -> list[str]
     table = {
         "ID": [str(item.id) for item in stored],
         "LAST USED": [ago(item.summary.last) for item in stored],
-        "SIZE": [size_in_words(item.size) for item in stored],
+        "SIZE": [pages.size_in_words(item.size) for item in stored],
         "STATE": [_status(item) for item in stored],
         "FOLDER": [_end_of(_folder(item), max(8, min(_FOLDER, width // 4))) for item in stored],
         "TITLE": [_whole_title(item) for item in stored],
@@ -217,7 +207,7 @@ def rows(stored: Sequence[StoredSession], width: int | None = None) -> list[str]
         del table["STATE"]
     if width < _WIDE:
         del table["SIZE"]
-    return columns(zip(*([name, *cells] for name, cells in table.items()), strict=True), width=width)
+    return pages.columns(zip(*([name, *cells] for name, cells in table.items()), strict=True), width=width)
 
 
 def _end_of(text: str, room: int) -> str:
@@ -233,7 +223,7 @@ def _whole_title(item: StoredSession) -> str:
 
 
 def _title(item: StoredSession) -> str:
-    return cut(_whole_title(item), 60)
+    return pages.cut(_whole_title(item), 60)
 
 
 def _status(item: StoredSession) -> str:
@@ -293,26 +283,26 @@ def _show_event(event: Event, cells: Mapping[events.ActionId, str]) -> None:
 def _show_view(view: View, session: SessionId, *, as_json: bool) -> None:
     if view == "vars":
         variables = anyio.run(_variables, session)
-        show_page(variables, variables_page(variables), as_json=as_json)
+        show_page(variables, pages.variables_page(variables), as_json=as_json)
         return
     history = build_history(session, entries_on_disk(session))
     changes = history.changes()
     match view:
         case "files":
             fields = [{"path": one.path, "how": one.how} for one in changes]
-            show_page(fields, changes_page(changes, history.more_files), as_json=as_json, nothing=_NO_FILES)
+            show_page(fields, pages.changes_page(changes, history.more_files), as_json=as_json, nothing=_NO_FILES)
         case "diff":
-            lines = diff_page(changes, _contents(session, changes))
+            lines = pages.diff_page(changes, _contents(session, changes))
             show_page(changes, lines, as_json=as_json, nothing=_NO_FILES)
         case "cost":
-            show_page(history.bills, cost_page(history), as_json=as_json)
+            show_page(history.bills, pages.cost_page(history), as_json=as_json)
         case "branches":
             family = build_session_tree(session, list_nodes(SessionStore()))
             above = [{"session": kin.id, "title": kin.title, "is": "ancestor"} for kin in family.ancestors]
             below = [
                 {"session": kin.id, "title": kin.title, "is": "fork", "of": kin.source} for _, kin in family.children
             ]
-            show_page([*above, *below], branches_page(history, family), as_json=as_json)
+            show_page([*above, *below], pages.branches_page(history, family), as_json=as_json)
         case _:
             assert_never(view)
 
@@ -323,7 +313,7 @@ async def _variables(session: SessionId) -> Sequence[Mapping[str, Json]]:
         return cast("Sequence[Mapping[str, Json]]", await link.query("variables"))
 
 
-def _contents(session: SessionId, changes: Iterable[events.FileChange]) -> Contents:
+def _contents(session: SessionId, changes: Iterable[events.FileChange]) -> pages.Contents:
     """Of files before and after, as far as they are still kept."""
     found: dict[BlobId, bytes] = {}
     with read_session(SessionStore().folder_of(session), session) as (log, _):

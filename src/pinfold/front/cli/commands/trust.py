@@ -161,13 +161,7 @@ def grants_command(pattern: str | None, workspace: Path | None, session: str | N
         tell(f"revoked {pattern}")
         return
     found = [one for one in grants.all() if place is None or one.workspace == str(place)]
-    rows = (
-        (
-            {"pattern": one.pattern, "workspace": one.workspace, "at": one.at},
-            f"{one.pattern}  in {one.workspace}, since {one.at}",
-        )
-        for one in found
-    )
+    rows = ((one, f"{one.pattern}  in {one.workspace}, since {one.at}") for one in found)
     show_rows(rows, as_json=as_json, nothing="No standing permissions.")
 
 
@@ -228,13 +222,7 @@ def set_(name: str, hosts: tuple[str, ...], header: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per secret.")
 def list_(as_json: bool) -> None:
     """List names, hosts and where each secret is stored; never a value."""
-    rows = (
-        (
-            {"name": one.name, "hosts": list(one.hosts), "where": one.where, "header": one.header},
-            f"{one.name:<24} {one.where:<8} {_hosts(one)}",
-        )
-        for one in Secrets().all()
-    )
+    rows = ((one, f"{one.name:<24} {one.where:<8} {_hosts(one)}") for one in Secrets().all())
     show_rows(rows, as_json=as_json)
 
 
