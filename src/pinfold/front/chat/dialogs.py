@@ -259,9 +259,8 @@ class Approvals:
         """None denies it and interrupts the turn."""
         self._ours.add(event.id)
         self._waiting.pop(event.id, None)
-        no = Decide(id=event.id, digest=event.digest, verdict="deny", words="the user stopped it")
         try:
-            await self._submit(decide or no)
+            await self._submit(decide or _decision(event, "deny", words="the user stopped it"))
         except CommandRefused as refusal:  # another process answered first
             self._transcript.write(Text(f"  {presentable(str(refusal))}", style="dim"))
             return

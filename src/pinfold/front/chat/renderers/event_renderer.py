@@ -19,16 +19,9 @@ from pinfold.app import PictureMode
 from pinfold.events import ModelReplied
 from pinfold.front.chat.pictures import choose_way
 from pinfold.front.chat.renderers.action_renderer import ActionRenderer
-from pinfold.front.chat.renderers.markdown import LIVE_ROWS, MarkdownStream
+from pinfold.front.chat.renderers.markdown import MarkdownStream
 from pinfold.front.chat.renderers.output import TAIL
-from pinfold.front.chat.renderers.transcript import (
-    PIECE,
-    HangingText,
-    LastRows,
-    LineSanitizer,
-    SpacedTranscript,
-    Transcript,
-)
+from pinfold.front.chat.renderers.transcript import PIECE, HangingText, LineSanitizer, SpacedTranscript, Transcript
 from pinfold.front.pages import CUT_OFF, describe_change
 from pinfold.text import join_names, numerous, presentable, presentable_line
 
@@ -55,7 +48,7 @@ class ReplyRenderer:
 
     def live(self) -> RenderableType | None:
         words = self._speech.render_unfinished() if self._speech else self._thinking.render_unfinished()
-        return LastRows(words, LIVE_ROWS) if words else None
+        return words or None
 
     def has_said(self, code: str) -> bool:
         """True if the last reply contains this code."""
