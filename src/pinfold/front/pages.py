@@ -189,11 +189,9 @@ def note_fields(note: Note) -> list[tuple[str, str]]:
 
 def branches_page(history: SessionHistory, family: SessionTree, width: int = WIDTH) -> list[str]:
     """A session with its ancestors and its forks."""
-    rows: list[tuple[str, str, str]] = []
-    depth = 0
-    for kin in reversed(family.ancestors):
-        rows.append((f"{'  ' * depth}{kin.id}", _minute(kin), title_of(kin)))
-        depth += 1
+    above = enumerate(reversed(family.ancestors))
+    rows = [(f"{'  ' * depth}{kin.id}", _minute(kin), title_of(kin)) for depth, kin in above]
+    depth = len(family.ancestors)
     title = first_line(presentable(history.state.title), 60)
     rows.append((f"{'  ' * depth}{history.session} *", "", title or "(this session)"))
     for below, kin in family.children:

@@ -12,20 +12,9 @@ from pinfold import events
 from pinfold.app.session.agent_tools import START, runs_in
 from pinfold.events import ActionId, BlobId, CallTool, Json, SessionId
 from pinfold.front.chat.pictures import Way
-from pinfold.front.chat.renderers import code
+from pinfold.front.chat.renderers import code, output
 from pinfold.front.chat.renderers.code import elide_lines, highlight_code, language_of
-from pinfold.front.chat.renderers.output import (
-    CELL,
-    INDENT,
-    TOOL,
-    Displays,
-    Stream,
-    exit_code,
-    render_excerpt,
-    render_status,
-    split_observation,
-    traceback,
-)
+from pinfold.front.chat.renderers.output import INDENT
 from pinfold.front.chat.renderers.transcript import SpacedTranscript, cut, with_gutter
 from pinfold.text import presentable, presentable_line
 
@@ -129,7 +118,7 @@ class _Open(Struct):
     is_shown: bool = False
     runs: bool = False
     waits: bool = False
-    stream: Stream = field(default_factory=Stream)
+    stream: output.Stream = field(default_factory=output.Stream)
     calls: dict[str, _Calls] = field(default_factory=dict[str, _Calls])
     agents: dict[str, str] = field(default_factory=dict[str, str])
     """How each sub-agent it started is, by name."""
@@ -157,7 +146,7 @@ class ActionRenderer:
         self, transcript: SpacedTranscript, blob: Callable[[BlobId], Awaitable[bytes]], way: Way, displays: int = 0
     ) -> None:
         self._transcript = transcript
-        self._displays = Displays(transcript, blob, way, displays)
+        self._displays = output.Displays(transcript, blob, way, displays)
         self._open: dict[ActionId, _Open] = {}
 
     def describe_activity(self) -> str:
@@ -258,7 +247,7 @@ class ActionRenderer:
         else:
             await self._result(event, session, one, is_cell=is_cell)
         await self._files(event)
-        self._transcript.write(render_status(event, "" if is_cell else exit_code(event)))
+        self._transcript.write(output.render_status(event, "" if is_cell else output.exit_code(event)))
         self._transcript.gap()
 
     async def _result(
@@ -271,20 +260,22 @@ class ActionRenderer:
         whole = await self._displays.read(event.blobs[0] if event.blobs else None)
         if whole is None:
             whole = event.observation.encode("utf-8", "replace")
-        if not is_cell and (code := exit_code(event)):  # shown in the status line
+        if not is_cell and (code := output.exit_code(event)):  # shown in the status line
             whole = whole.rstrip(b"\n").removesuffix(f"[{code}]".encode())
         forms = await self._displays.forms(event.displays)
-        parts = split_observation(event, whole, [form.plain for form in forms])
-        width, bounds = self._transcript.width, CELL if is_cell else TOOL
+        parts = output.split_observation(event, whole, [form.plain for form in forms])
+        width, bounds = self._transcript.width, output.CELL if is_cell else output.TOOL
         way = f"/output {one.cell}" if one and one.cell and is_cell else "/output"
-        self._transcript.write(*render_excerpt(parts.stdout, bounds, width, way=way))
-        self._transcript.write(*render_excerpt(parts.stderr, bounds, width, way=way, style="red"))
+        self._transcript.write(*output.render_excerpt(parts.stdout, bounds, width, way=way))
+        self._transcript.write(*output.render_excerpt(parts.stderr, bounds, width, way=way, style="red"))
         for form in forms:
             await self._displays.show(form, session)
         if not any(form.plain.decode("utf-8", "replace") == parts.value for form in forms):
-            self._transcript.write(*render_excerpt(parts.value.encode("utf-8", "replace"), bounds, width, way=way))
+            self._transcript.write(
+                *output.render_excerpt(parts.value.encode("utf-8", "replace"), bounds, width, way=way)
+            )
         if parts.error:
-            self._transcript.write(*traceback(parts.error))
+            self._transcript.write(*output.traceback(parts.error))
         for note in parts.notes:
             if not (event.rolled_back and "rolled back" in note):
                 self._note(note)
