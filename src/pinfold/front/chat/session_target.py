@@ -58,16 +58,14 @@ class SessionTarget(Struct, frozen=True, kw_only=True):
 
 
 class Past(Struct, kw_only=True):
-    entries: list[Entry] = field(default_factory=list[Entry])
+    entries: list[Entry] = []
     """Of the last turns."""
     older: int = 0
     """Turns before them."""
     displays: int = 0
     """What they have shown."""
     status: Status = field(default_factory=Status)
-    asked: dict[events.ActionId, events.ApprovalRequested] = field(
-        default_factory=dict[events.ActionId, events.ApprovalRequested]
-    )
+    asked: dict[events.ActionId, events.ApprovalRequested] = {}
     """What still waits for an answer."""
 
     def forget(self, count: int) -> None:

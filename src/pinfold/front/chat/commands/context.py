@@ -132,7 +132,7 @@ class ChatContext(UserInteraction, Protocol):
             raise BadArguments(f"it took more than {_LIMIT_S:.0f} s and was stopped")
 
     async def write_file(self, name: str, data: bytes, *, force: bool = False) -> None:
-        """In the workspace. Raises PinfoldError."""
+        """Write a file of the workspace. Raises PinfoldError."""
         from pinfold.app.storage.exports import Target
 
         outside = (await self.link.status()).outside

@@ -119,8 +119,8 @@ class _Open(Struct):
     runs: bool = False
     waits: bool = False
     stream: output.Stream = field(default_factory=output.Stream)
-    calls: dict[str, _Calls] = field(default_factory=dict[str, _Calls])
-    agents: dict[str, str] = field(default_factory=dict[str, str])
+    calls: dict[str, _Calls] = {}
+    agents: dict[str, str] = {}
     """How each sub-agent it started is, by name."""
 
     @property

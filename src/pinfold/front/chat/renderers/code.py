@@ -181,7 +181,8 @@ def render_diff(diff: str, *, most: int = LINES, indent: str = "    ") -> list[R
 
 
 def elide_lines(lines: list[Text], most: int) -> list[Text]:
-    if len(lines) <= most:
+    """The first and last of them, if there are many."""
+    if len(lines) <= most + 1:
         return lines
     head, tail = most * 2 // 3, most - most * 2 // 3
     more = Text(f"... {len(lines) - most:,} lines more", "dim italic")
