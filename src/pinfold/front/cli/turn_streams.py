@@ -16,7 +16,7 @@ import click
 from pinfold import events
 from pinfold.app import Link, Opening, changed_in_words, check_paths, event_of, parse_named_paths
 from pinfold.app.session.agent_tools import runs_in
-from pinfold.events import Delta, Entry, Event
+from pinfold.events import ActionFinished, Delta, Entry, Event
 from pinfold.front.cli.terminal import can_be_redrawn, is_closed
 from pinfold.front.progress import Spinner, say
 from pinfold.text import cap_text, presentable
@@ -191,7 +191,7 @@ def _show_work(event: Event) -> None:
             said = f"> {tool} {cap_text(presentable(events.plain_json(args)), 200)}"
         case events.ActionDenied(reason=reason):
             said = f"  not run: {reason}"
-        case events.ActionFinished(outcome=outcome, observation=observation, duration_s=took, variables=changed):
+        case ActionFinished(outcome=outcome, observation=observation, duration_s=took, variables=changed):
             more = f"; {changed_in_words(changed)}" if changed else ""
             if runs := runs_in(observation) if observation.startswith("[{") else []:
                 observation = "\n".join(f"sub-agent {run['line']}" for run in runs)
@@ -231,9 +231,7 @@ class Streams:
                 show_notice(item)
             case events.ApprovalDecided(by="nobody"):
                 write(sys.stderr, f"pinfold: {_ALLOWED}\n")
-            case events.ActionFinished(id=id_, value=value, error=error, outcome=outcome, notices=notices) if (
-                id_ == self.cell
-            ):
+            case ActionFinished(id=id_, value=value, error=error, outcome=outcome, notices=notices) if id_ == self.cell:
                 for notice in notices:
                     write(sys.stderr, f"pinfold: {presentable(notice)}\n")
                 if value is not None:

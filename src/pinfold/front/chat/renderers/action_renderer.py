@@ -271,9 +271,8 @@ class ActionRenderer:
         for form in forms:
             await self._displays.show(form, session)
         if not any(form.plain.decode("utf-8", "replace") == parts.value for form in forms):
-            self._transcript.write(
-                *output.render_excerpt(parts.value.encode("utf-8", "replace"), bounds, width, way=way)
-            )
+            value = parts.value.encode("utf-8", "replace")
+            self._transcript.write(*output.render_excerpt(value, bounds, width, way=way))
         if parts.error:
             self._transcript.write(*output.traceback(parts.error))
         for note in parts.notes:

@@ -153,12 +153,8 @@ def serve(what: str, port: int, host: str, key: str | None, context: int | None)
         click.echo(url)
         say(f"serving {name} at {url}; Ctrl-C ends it")
 
-    anyio.run(
-        models.serve_model,
-        models.ServeOptions(what=what, host=host, port=port, key=key, context=context),
-        say,
-        announce,
-    )
+    options = models.ServeOptions(what=what, host=host, port=port, key=key, context=context)
+    anyio.run(models.serve_model, options, say, announce)
 
 
 def fetch(name: str) -> None:
