@@ -19,7 +19,7 @@ import click
 from pinfold.app import config_schema
 from pinfold.app.config import databases, layers, schema
 from pinfold.events import commands, event_types, messages
-from pinfold.front.chat.commands.table import COMMANDS, GROUPS
+from pinfold.front.chat.commands.table import COMMANDS
 from pinfold.front.cli.main import cli
 from pinfold.policy.judge import Row as Rule
 from pinfold.sandbox import provider_named
@@ -332,12 +332,7 @@ def chat_commands() -> str:
     """As /help has them."""
     return table(
         ("command", ""),
-        *(
-            (_code(f"/{one.usage.removeprefix('/')}"), one.words)
-            for group in GROUPS
-            for one in COMMANDS.values()
-            if one.group == group
-        ),
+        *((_code(f"/{one.usage.removeprefix('/')}"), one.words) for one in COMMANDS.values()),
     )
 
 

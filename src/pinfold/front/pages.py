@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from rich.cells import cell_len, set_cell_size
 
-from pinfold.app import OutboundTotal
+from pinfold.app import OutboundTotal, compacted_in_words, rewound_in_words
 from pinfold.app.clients import ModelBill, SessionHistory, TurnRecord
 from pinfold.app.storage import SessionNode, SessionTree
-from pinfold.events import BlobId, FileChange, Json, Mode, Rewindable
+from pinfold.events import BlobId, ContextCompacted, FileChange, Json, Mode, Rewindable, SessionForked, SessionRewound
 from pinfold.text import first_line, homely, join_names, join_numbers, presentable, presentable_line
 
 if TYPE_CHECKING:
@@ -55,12 +55,14 @@ def size_in_words(count: int) -> str:
     return f"{count} B"
 
 
-def variables_page(variables: Sequence[Mapping[str, Json]], width: int = WIDTH) -> list[str]:
-    """Each with type, shape, size and the cell that made it."""
-    if not variables:
-        return ["No variables."]
+def variables_page(variables: Sequence[Mapping[str, Json]], words: str = "", width: int = WIDTH) -> list[str]:
+    """Those whose name and type match all the words, with type, shape, size and the cell that made each."""
+    wanted = words.lower().split()
+    found = [one for one in variables if all(word in f"{one['name']} {one['type']}".lower() for word in wanted)]
+    if not found:
+        return [f"No variable matches {presentable_line(words)!r}; /vars shows all." if variables else "No variables."]
     rows = [("name", "type", "shape", "size", "cell")]
-    for one in variables:
+    for one in found:
         size = one.get("size")
         name, kind, shape, cell = (_field(one, key) for key in ("name", "type", "shape", "cell"))
         rows.append((name, kind, shape, size_in_words(size) if isinstance(size, int) else "", cell))
@@ -187,11 +189,9 @@ def note_fields(note: Note) -> list[tuple[str, str]]:
 
 def branches_page(history: SessionHistory, family: SessionTree, width: int = WIDTH) -> list[str]:
     """A session with its ancestors and its forks."""
-    rows: list[tuple[str, str, str]] = []
-    depth = 0
-    for kin in reversed(family.ancestors):
-        rows.append((f"{'  ' * depth}{kin.id}", _minute(kin), title_of(kin)))
-        depth += 1
+    above = enumerate(reversed(family.ancestors))
+    rows = [(f"{'  ' * depth}{kin.id}", _minute(kin), title_of(kin)) for depth, kin in above]
+    depth = len(family.ancestors)
     title = first_line(presentable(history.state.title), 60)
     rows.append((f"{'  ' * depth}{history.session} *", "", title or "(this session)"))
     for below, kin in family.children:
@@ -320,6 +320,7 @@ MODES: Sequence[tuple[Mode, str]] = (
     ("auto", "changes files (undo reverts), uses allowed hosts; asks about the rest"),
     ("full", "asks only about protected files, new hosts and commands outside the sandbox"),
 )
+CUT_OFF = {"length": "cut off: the model reached its output limit", "filter": "cut off by the model's provider"}
 _OF_SERVER = re.compile(r"(\S+) of server [0-9a-f]+")
 _ALLOWS = {
     "shell": "the command `{}`",
@@ -328,6 +329,20 @@ _ALLOWS = {
     "tool": "calls of {}",
     "flow": "sending to {}",
 }
+
+
+def describe_change(event: SessionRewound | SessionForked | ContextCompacted) -> str:
+    """What became of the session."""
+    match event:
+        case SessionRewound():
+            return rewound_in_words(event)
+        case SessionForked(source=source):
+            return f"forked from {source}; the above was copied from there"
+        case ContextCompacted(cause="window" | "asked"):
+            return compacted_in_words(event)
+        case ContextCompacted(summary=summary):
+            known = f"The model still knows these variables: {summary}" if summary else "Variables and files stay."
+            return f"Context cleared. {known}"
 
 
 def describe_pattern(pattern: str) -> str:

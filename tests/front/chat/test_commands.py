@@ -35,7 +35,7 @@ from pinfold.events import (
     new_turn_id,
 )
 from pinfold.front.chat.commands.completions import list_arguments, list_commands
-from pinfold.front.chat.commands.table import COMMANDS, run_command
+from pinfold.front.chat.commands.table import COMMANDS
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
@@ -158,8 +158,6 @@ async def test_wrong_words_get_one_line_that_says_how(workspace: Path) -> None:
             assert await chat.type(line) == f"{words}\n", line
         await chat.type("/tmp/sales.csv what is in it?")
         assert chat.said == ["/tmp/sales.csv what is in it?"]
-        assert not await run_command(chat, "/nothing")
-        assert await run_command(chat, "/undo 7")
 
 
 async def test_each_command_of_help_fits_a_line_and_is_there(workspace: Path) -> None:

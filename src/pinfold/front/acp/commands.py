@@ -16,18 +16,7 @@ from pinfold.app.clients import (
     fill_command,
     load_user_commands,
 )
-from pinfold.events import (
-    Clear,
-    Compact,
-    Configure,
-    ContextCompacted,
-    Json,
-    Plan,
-    Redo,
-    Rename,
-    SessionRewound,
-    Undo,
-)
+from pinfold.events import Clear, Compact, Configure, ContextCompacted, Json, Plan, Redo, Rename, SessionRewound, Undo
 from pinfold.front.acp.session import EditorSession
 from pinfold.front.acp.updates import fence
 from pinfold.front.pages import cost_page, tools_page, variables_page
@@ -64,10 +53,7 @@ async def _fork(session: EditorSession, rest: str) -> None:
 
 
 async def _vars(session: EditorSession, rest: str) -> None:
-    found = cast("list[Mapping[str, Json]]", await session.link.query("variables"))
-    words = rest.lower().split()
-    fitting = [one for one in found if all(word in f"{one['name']} {one['type']}".lower() for word in words)]
-    await _show(session, variables_page(fitting))
+    await _show(session, variables_page(cast("list[Mapping[str, Json]]", await session.link.query("variables")), rest))
 
 
 async def _tools(session: EditorSession, rest: str) -> None:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from pinfold import events
 from pinfold.app import CommandRefused, Link, LiveSession, Options, OwnerGone, background, connect
-from pinfold.app.clients import entries_of, store_picture
+from pinfold.app.clients import build_history, entries_of, store_picture
 from pinfold.events import Command, Entry, Event, Image, Json, PinfoldError, SessionId, TurnId
 from pinfold.front.acp.connection import AUTH_REQUIRED, INTERNAL, INVALID_PARAMS, Connection, RpcError
 from pinfold.front.acp.permissions import Permissions
@@ -140,7 +140,7 @@ class EditorSession:
         self.closed = anyio.Event()
         self._first: list[Update] = []
         """What is sent once the editor knows the session."""
-        self._pending: dict[events.ActionId, events.ApprovalRequested] = {}
+        self._pending: list[events.ApprovalRequested] = []
         self._options_sent: list[Json] = []
 
     @property
@@ -178,23 +178,17 @@ class EditorSession:
                 waiter.done.set()
 
     async def _read_past(self, began: int, *, replay: bool) -> int:
-        last = 0
-        for entry in await anyio.to_thread.run_sync(entries_of, self.link):
-            last = entry.seq
+        entries = await anyio.to_thread.run_sync(entries_of, self.link)
+        for entry in entries:
             found = await self.updates.render(entry)
             if replay:
                 for update in found:
                     await self._send(update)
             elif entry.seq > began:
                 self._first += found
-            match entry.event:
-                case events.ApprovalRequested() as event:
-                    self._pending[event.id] = event
-                case events.ApprovalDecided(id=id_) | events.ActionFinished(id=id_):
-                    self._pending.pop(id_, None)
-                case _:
-                    pass
-        return last
+        actions = build_history(self.id, entries).state.open.values()
+        self._pending = [one.asked for one in actions if one.stage == "asking" and one.asked]
+        return entries[-1].seq if entries else 0
 
     async def replay(self) -> None:
         """Send all that happened, to an editor that has it open already."""
@@ -208,9 +202,9 @@ class EditorSession:
         first, self._first = self._first, []
         for update in first:
             await self._send(update)
-        pending, self._pending = self._pending, {}
+        pending, self._pending = self._pending, []
         if (await self.link.status()).end == "open":
-            for event in pending.values():
+            for event in pending:
                 self._permissions.take(event)
         self._announced.set()
 

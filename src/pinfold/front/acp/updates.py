@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from pinfold import events
-from pinfold.app import compacted_in_words, rewound_in_words
 from pinfold.events import ActionFinished, ActionId, BlobId, CallTool, Delta, Entry, Json, RunCell
+from pinfold.front.pages import CUT_OFF, describe_change
 from pinfold.text import cap_text, first_line, join_names, presentable, presentable_line
 
 Update: TypeAlias = dict[str, Json]
@@ -43,7 +43,6 @@ _FILE = 1 << 20
 _PICTURE_BYTES = 8 << 20
 _MOST = 8
 """Pictures of one action."""
-_CUT_OFF = {"length": "cut off: the model reached its output limit", "filter": "cut off by the model's provider"}
 
 
 class _Open(Struct, kw_only=True):
@@ -162,7 +161,7 @@ class Updates:
             said.append(self._note("the whole reply:"))
         if rest:
             said.append(self._text(rest))
-        notes = (_CUT_OFF.get(event.finish), event.correction and f"not accepted as an answer: {event.correction}")
+        notes = (CUT_OFF.get(event.finish), event.correction and f"not accepted as an answer: {event.correction}")
         said += [self._note(words) for words in notes if words]
         self._answered, self._streamed = event.text, ""
         self._cost = None if self._cost is None or event.cost is None else self._cost + event.cost
@@ -296,14 +295,8 @@ class Updates:
                 return [*cut_off, *([self._note(lost)] if lost else [])]
             case events.SessionChanged():
                 return self._on_changed(event)
-            case events.SessionRewound():
-                return [self._note(rewound_in_words(event))]
-            case events.SessionForked(source=source):
-                return [self._note(f"forked from {source}; the above was copied from there")]
-            case events.ContextCompacted(cause="window" | "asked"):
-                return [self._note(compacted_in_words(event))]
-            case events.ContextCompacted():
-                return [self._note("Context cleared. Variables and files stay.")]
+            case events.SessionRewound() | events.SessionForked() | events.ContextCompacted():
+                return [self._note(describe_change(event))]
             case events.Noticed(text=text):
                 return [self._note(text)]
             case _:

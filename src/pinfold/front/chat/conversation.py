@@ -17,7 +17,7 @@ import anyio.to_thread
 from msgspec.structs import replace
 from rich.text import Text
 
-from pinfold import __version__
+from pinfold import __version__, events
 from pinfold.app import (
     ConfigError,
     Link,
@@ -31,21 +31,7 @@ from pinfold.app import (
     load_config,
     start_operator_log,
 )
-from pinfold.events import (
-    ActionId,
-    ApprovalRequested,
-    Continue,
-    Delta,
-    Entry,
-    Execute,
-    PinfoldError,
-    Say,
-    SessionId,
-    TurnId,
-    UserSpoke,
-    new_action_id,
-    new_turn_id,
-)
+from pinfold.events import Delta, Entry, PinfoldError, SessionId
 from pinfold.front.chat.commands.completions import list_arguments, list_commands
 from pinfold.front.chat.commands.context import ChatContext
 from pinfold.front.chat.commands.table import find_command, run_command
@@ -150,9 +136,9 @@ class Conversation(UserDialog, ChatContext):
     # What commands use
 
     async def say(self, text: str) -> None:
-        turn = new_turn_id()
+        turn = events.new_turn_id()
         brought, self._brought = self._brought, None
-        await self._run_turn(turn, Say(turn=turn, text=brought.add_to_prompt(text) if brought else text))
+        await self._run_turn(turn, events.Say(turn=turn, text=brought.add_to_prompt(text) if brought else text))
 
     async def switch(self, session: SessionId | None) -> None:
         self._next = (session,)
@@ -230,7 +216,7 @@ class Conversation(UserDialog, ChatContext):
             await self._renderer.render(entry)
             event = entry.event
             # Open questions are asked again.
-            if isinstance(event, ApprovalRequested) and event.question and event.id not in past.asked:
+            if isinstance(event, events.ApprovalRequested) and event.question and event.id not in past.asked:
                 self.transcript.write(*render_request(event))
             await anyio.lowlevel.checkpoint()
 
@@ -307,16 +293,18 @@ class Conversation(UserDialog, ChatContext):
                     while self._shown < self.link.log.seq:
                         await self._progressed.wait()
         elif words.startswith("!") and words.strip("! "):
-            id_ = new_action_id()
-            await self._run_turn(id_, Execute(id=id_, code=words))
+            id_ = events.new_action_id()
+            await self._run_turn(id_, events.Execute(id=id_, code=words))
         elif words == "continue" and self._turns.was_cut_off:
             standing = await self.link.status()
             if standing.turn is not None:
-                await self._run_turn(standing.turn, Continue())
+                await self._run_turn(standing.turn, events.Continue())
         else:
             await self.say(line)
 
-    async def _run_turn(self, turn: TurnId | ActionId, command: Say | Continue | Execute) -> None:
+    async def _run_turn(
+        self, turn: events.TurnId | events.ActionId, command: events.Say | events.Continue | events.Execute
+    ) -> None:
         await self._turns.run(turn, command)
         self.status.join(await self.link.status())
 
@@ -334,7 +322,7 @@ class Conversation(UserDialog, ChatContext):
     async def _tell(self, item: Entry | Delta) -> None:
         if isinstance(item, Entry):
             self.status.take(item.event)
-            if isinstance(item.event, UserSpoke):
+            if isinstance(item.event, events.UserSpoke):
                 self._turns.take(item.event)
         try:
             await self._renderer.render(item)

@@ -15,21 +15,9 @@ import anyio.to_thread
 from rich.console import RenderableType
 from rich.text import Text
 
+from pinfold import events
 from pinfold.app import CommandRefused, ConfigError, background
-from pinfold.events import (
-    FLOW,
-    ActionFinished,
-    ActionId,
-    ActionProposed,
-    ApprovalDecided,
-    ApprovalRequested,
-    Command,
-    Decide,
-    Event,
-    Interrupt,
-    PinfoldError,
-    Scope,
-)
+from pinfold.events import ActionId, ApprovalRequested, Command, Decide, Event, PinfoldError
 from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
 from pinfold.front.chat.renderers.code import colour_lines
 from pinfold.front.chat.renderers.transcript import HangingText, Transcript
@@ -210,7 +198,7 @@ _SEEN = 20
 """Lines that are certainly visible with the question."""
 _BLANKS = 2
 """Consecutive empty lines that are shown; more are counted, so they cannot push text out of sight."""
-_SCOPES: dict[str, Scope] = {"y": "once", "s": "session", "a": "always"}
+_SCOPES: dict[str, events.Scope] = {"y": "once", "s": "session", "a": "always"}
 
 
 class Approvals:
@@ -232,16 +220,16 @@ class Approvals:
 
     def take(self, event: Event) -> None:
         match event:
-            case ActionProposed() if event.by == "user" or event.parent in self._by_user:
+            case events.ActionProposed() if event.by == "user" or event.parent in self._by_user:
                 self._by_user.add(event.id)
             case ApprovalRequested():
                 self._waiting[event.id] = event
                 self._dismiss(event.id)  # asked again: what was shown is outdated
                 self._woken.set()
-            case ApprovalDecided() | ActionFinished() if event.id in self._waiting:
+            case events.ApprovalDecided() | events.ActionFinished() if event.id in self._waiting:
                 del self._waiting[event.id]
                 self._dismiss(event.id)
-                if isinstance(event, ApprovalDecided) and event.id not in self._ours:
+                if isinstance(event, events.ApprovalDecided) and event.id not in self._ours:
                     who = "another process" if event.by == "user" else presentable_line(event.by)
                     self._transcript.write(Text(f"  answered by {who}", style="dim"))
             case _:
@@ -271,14 +259,13 @@ class Approvals:
         """None denies it and interrupts the turn."""
         self._ours.add(event.id)
         self._waiting.pop(event.id, None)
-        no = Decide(id=event.id, digest=event.digest, verdict="deny", words="the user stopped it")
         try:
-            await self._submit(decide or no)
+            await self._submit(decide or _decision(event, "deny", words="the user stopped it"))
         except CommandRefused as refusal:  # another process answered first
             self._transcript.write(Text(f"  {presentable(str(refusal))}", style="dim"))
             return
         if decide is None:
-            await self._submit(Interrupt())
+            await self._submit(events.Interrupt())
 
     async def _approval(self, event: ApprovalRequested) -> Decide | None:
         key = await self._input_queue.ask(KeyQuestion(self._title(_format_question(event)), _keys(event)))
@@ -311,7 +298,7 @@ class Approvals:
 
 
 def _decision(
-    event: ApprovalRequested, verdict: Literal["allow", "deny"], scope: Scope = "once", words: str = ""
+    event: ApprovalRequested, verdict: Literal["allow", "deny"], scope: events.Scope = "once", words: str = ""
 ) -> Decide:
     return Decide(id=event.id, digest=event.digest, verdict=verdict, scope=scope, words=words)
 
@@ -321,7 +308,7 @@ def _keys(event: ApprovalRequested) -> dict[str, str]:
         return {"n": "no", "esc": "stop"}
     keys = {"y": "once"}
     if event.pattern:
-        is_flow = event.pattern.startswith(FLOW)
+        is_flow = event.pattern.startswith(events.FLOW)
         keys |= {"s": "to this destination, this session" if is_flow else "this session"}
         if event.stored:
             keys |= {"a": "always"}

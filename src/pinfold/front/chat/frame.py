@@ -320,12 +320,8 @@ def _is_unread() -> bool:
         return False
 
 
-def chat(given: Flags) -> int:
+async def chat(given: Flags) -> int:
     """Run the chat; the exit code."""
-    return asyncio.run(_chat(given))
-
-
-async def _chat(given: Flags) -> int:
     input_queue = InputQueue(time.monotonic)
     frame = Frame(input_queue)
     input_queue.status = lambda _: "starting"

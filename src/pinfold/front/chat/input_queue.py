@@ -195,11 +195,6 @@ class InputQueue:
     def question(self) -> Question | None:
         return self._shown
 
-    @property
-    def waiting(self) -> int:
-        """Questions behind the one that is shown."""
-        return max(0, len(self._questions) - 1)
-
     def note_key(self) -> None:
         self._typed_at = self._clock()
 

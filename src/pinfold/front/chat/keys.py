@@ -6,6 +6,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from prompt_toolkit.application import get_app
 from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
@@ -159,17 +160,11 @@ def _bind_answering(keys: KeyBindings, input_queue: InputQueue, pastes: Pastes) 
 
 
 def _is_empty() -> bool:
-    return not _buffer().text
+    return not get_app().current_buffer.text
 
 
 def _token(pastes: Pastes) -> int:
-    return pastes.token_before(_buffer().document.text_before_cursor)
-
-
-def _buffer() -> Buffer:
-    from prompt_toolkit.application import get_app
-
-    return get_app().current_buffer
+    return pastes.token_before(get_app().current_buffer.document.text_before_cursor)
 
 
 _LINES = 5

@@ -159,12 +159,8 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def chat_in_lines(given: Flags) -> int:
+async def chat_in_lines(given: Flags) -> int:
     """Run the chat; the exit code."""
-    return asyncio.run(_chat(given))
-
-
-async def _chat(given: Flags) -> int:
     from pinfold.front.chat.conversation import converse
 
     input_queue = InputQueue(time.monotonic)

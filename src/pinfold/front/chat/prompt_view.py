@@ -12,7 +12,7 @@ import textwrap
 import time
 from collections.abc import Callable, Generator
 from itertools import groupby
-from typing import Any, cast
+from typing import cast
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.data_structures import Size
@@ -26,15 +26,12 @@ from pinfold.front.chat.keys import Pastes
 class TerminalWriter(Vt100_Output):
     """Holds output back, so that it is written at once and nothing flickers."""
 
+    region: Callable[[], int] = int
+    """Rows of the frame; 0 if unknown."""
+    lost: Callable[[], object] = int
+    wrapped: Callable[[], int] = int
+    """Rows that were added when the terminal became narrower."""
     _is_held = False
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.region: Callable[[], int] = int
-        """Rows of the frame; 0 if unknown."""
-        self.lost: Callable[[], object] = int
-        self.wrapped: Callable[[], int] = int
-        """Rows that were added when the terminal became narrower."""
 
     def erase_down(self) -> None:
         # Not the whole screen below: tmux takes that for a clear and copies it to its history.

@@ -12,6 +12,7 @@ import anyio.to_thread
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pinfold import events
 from pinfold.app import (
     BUILTIN,
     ConfigError,
@@ -27,17 +28,9 @@ from pinfold.app import (
     read_session,
     resume_options,
 )
+from pinfold.app.clients import build_history
 from pinfold.app.models import extra_for, is_usable, missing_modules
-from pinfold.events import (
-    ActionFinished,
-    ActionId,
-    ApprovalDecided,
-    ApprovalRequested,
-    Entry,
-    SessionId,
-    UserSpoke,
-    new_session_id,
-)
+from pinfold.events import Entry, SessionId
 from pinfold.front.chat.dialogs import UserInteraction, ask_for_key, build_environment, fetch_weights, offer_extra
 from pinfold.front.chat.status_line import Status
 from pinfold.front.flags import Flags, flags_of, mount_settings
@@ -65,14 +58,14 @@ class SessionTarget(Struct, frozen=True, kw_only=True):
 
 
 class Past(Struct, kw_only=True):
-    entries: list[Entry] = field(default_factory=list[Entry])
+    entries: list[Entry] = []
     """Of the last turns."""
     older: int = 0
     """Turns before them."""
     displays: int = 0
     """What they have shown."""
     status: Status = field(default_factory=Status)
-    asked: dict[ActionId, ApprovalRequested] = field(default_factory=dict[ActionId, ApprovalRequested])
+    asked: dict[events.ActionId, events.ApprovalRequested] = {}
     """What still waits for an answer."""
 
     def forget(self, count: int) -> None:
@@ -131,7 +124,7 @@ def _resolve_target(given: Flags, name: str | None) -> SessionTarget:
         session, folder = SessionStore().find(name)
         options = resume_options(session, folder, given["workspace"], flags)
     else:
-        session = new_session_id()
+        session = events.new_session_id()
         folder = None if given["ephemeral"] else SessionStore().folder_of(session)
         if "run.mode" not in load_config(flags={"run.mode": flags["run.mode"]}).origins:
             flags["run.mode"] = "ask"
@@ -166,17 +159,12 @@ def _read_past(folder: Path, session: SessionId, upto: int) -> Past:
         for entry in log.read(damage=damage):
             if entry.seq > upto:
                 break
-            if isinstance(entry.event, UserSpoke):
+            if isinstance(entry.event, events.UserSpoke):
                 begins.append(len(past.entries))
             past.entries.append(entry)
             past.status.take(entry.event)
-            match entry.event:
-                case ApprovalRequested():
-                    past.asked[entry.event.id] = entry.event
-                case ApprovalDecided() | ActionFinished():
-                    past.asked.pop(entry.event.id, None)
-                case _:
-                    pass
+    actions = build_history(session, past.entries).state.open
+    past.asked = {id_: one.asked for id_, one in actions.items() if one.stage == "asking" and one.asked}
     past.older = max(0, len(begins) - TURNS)
     if past.older:
         past.forget(begins[past.older])

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from pinfold.app import (
-    SessionStatus,
-)
-from pinfold.events import (
-    ActionFinished,
-    ContextCompacted,
-    Event,
-    ModelReplied,
-    SessionChanged,
-    SessionOpened,
-    Usage,
-)
+from pinfold.app import SessionStatus
+from pinfold.events import ActionFinished, ContextCompacted, Event, ModelReplied, SessionChanged, SessionOpened, Usage
 from pinfold.front.progress import short
 from pinfold.text import homely, presentable_line
 

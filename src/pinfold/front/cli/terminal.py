@@ -57,6 +57,15 @@ def show_rows(rows: Iterable[tuple[Json, str]], *, as_json: bool, nothing: str =
         click.echo(nothing, err=True)
 
 
+def show_page(rows: Iterable[Json], lines: Iterable[str], *, as_json: bool, nothing: str = "") -> None:
+    """Print the rows as JSON, or the lines, which are safe. If there are none, `nothing` goes to stderr."""
+    shown = [plain_json(row) for row in rows] if as_json else list(lines)
+    for line in shown:
+        click.echo(line.encode("utf-8", "backslashreplace"))
+    if not shown and nothing and not as_json:
+        tell(nothing)
+
+
 def agrees(question: str) -> bool:
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # ignore what was typed before the question
     return click.confirm(presentable_line(question), err=True)

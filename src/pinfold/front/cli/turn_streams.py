@@ -13,29 +13,10 @@ from typing import BinaryIO, TextIO
 
 import click
 
+from pinfold import events
 from pinfold.app import Link, Opening, changed_in_words, check_paths, event_of, parse_named_paths
 from pinfold.app.session.agent_tools import runs_in
-from pinfold.events import (
-    ActionDenied,
-    ActionFinished,
-    ActionId,
-    ActionProposed,
-    ApprovalDecided,
-    CallTool,
-    Delta,
-    Entry,
-    Event,
-    Image,
-    ModelFailed,
-    Noticed,
-    OutputDelta,
-    RunCell,
-    SessionOpened,
-    TurnEnded,
-    TurnFailed,
-    entry_line,
-    plain_json,
-)
+from pinfold.events import ActionFinished, Delta, Entry, Event
 from pinfold.front.cli.terminal import can_be_redrawn, is_closed
 from pinfold.front.progress import Spinner, say
 from pinfold.text import cap_text, presentable
@@ -120,7 +101,7 @@ class TurnInput:
         )
         return None
 
-    def wrap_opening(self, opening: Opening, folder: Path | None, images: list[Image]) -> Opening:
+    def wrap_opening(self, opening: Opening, folder: Path | None, images: list[events.Image]) -> Opening:
         """Stores the pictures in the session when it opens, and fills `images` with them."""
         if not self._pictures:
             return opening
@@ -164,7 +145,7 @@ class JsonLines:
 
     def show(self, item: Entry | Delta) -> None:
         if isinstance(item, Entry):
-            sys.stdout.write(entry_line(item) + "\n")
+            sys.stdout.write(events.entry_line(item) + "\n")
             sys.stdout.flush()
 
 
@@ -180,13 +161,13 @@ class Plain:
             self.spinner.take(item)
             self.spinner.clear()
         match item.event:
-            case TurnEnded(text=text):
+            case events.TurnEnded(text=text):
                 self.answer(text)
-            case TurnFailed(error=error):
+            case events.TurnFailed(error=error):
                 say(error)
-            case Noticed() | SessionOpened():
+            case events.Noticed() | events.SessionOpened():
                 show_notice(item)
-            case ModelFailed(error=error, retry_in_s=wait_s) if wait_s is not None:
+            case events.ModelFailed(error=error, retry_in_s=wait_s) if wait_s is not None:
                 say(f"the model failed ({error}); trying again in {wait_s:.1f} s")
             case event if not self._quiet:
                 _show_work(event)
@@ -201,13 +182,13 @@ class Plain:
 
 def _show_work(event: Event) -> None:
     match event:
-        case ActionProposed(action=RunCell(code=code)):
+        case events.ActionProposed(action=events.RunCell(code=code)):
             said = f"> {_indent_text(code)}"
-        case ActionProposed(action=CallTool(tool="agents.start")):
+        case events.ActionProposed(action=events.CallTool(tool="agents.start")):
             return  # its end has a line for each sub-agent
-        case ActionProposed(action=CallTool(tool=tool, args=args)):
-            said = f"> {tool} {cap_text(presentable(plain_json(args)), 200)}"
-        case ActionDenied(reason=reason):
+        case events.ActionProposed(action=events.CallTool(tool=tool, args=args)):
+            said = f"> {tool} {cap_text(presentable(events.plain_json(args)), 200)}"
+        case events.ActionDenied(reason=reason):
             said = f"  not run: {reason}"
         case ActionFinished(outcome=outcome, observation=observation, duration_s=took, variables=changed):
             more = f"; {changed_in_words(changed)}" if changed else ""
@@ -222,9 +203,9 @@ def _show_work(event: Event) -> None:
 def show_notice(item: Entry | Delta) -> None:
     """Print a notice, or what was lost when the session was reopened; nothing for other events."""
     match event_of(item):
-        case Noticed(text=text):
+        case events.Noticed(text=text):
             say(text)
-        case SessionOpened(lost=lost) if lost:
+        case events.SessionOpened(lost=lost) if lost:
             say(f"the session was reopened; lost: {', '.join(lost)}")
         case _:
             pass
@@ -239,15 +220,15 @@ class Streams:
     """Prints the streams of one cell at a time."""
 
     spinner: Spinner | None = None
-    cell: ActionId | None = None
+    cell: events.ActionId | None = None
 
     def show(self, item: Entry | Delta) -> None:
         match event_of(item):
-            case OutputDelta(id=id_, stream=stream, text=text) if id_ == self.cell:
+            case events.OutputDelta(id=id_, stream=stream, text=text) if id_ == self.cell:
                 write(sys.stderr if stream == "stderr" else sys.stdout, text)
-            case Noticed() | SessionOpened():
+            case events.Noticed() | events.SessionOpened():
                 show_notice(item)
-            case ApprovalDecided(by="nobody"):
+            case events.ApprovalDecided(by="nobody"):
                 write(sys.stderr, f"pinfold: {_ALLOWED}\n")
             case ActionFinished(id=id_, value=value, error=error, outcome=outcome, notices=notices) if id_ == self.cell:
                 for notice in notices:

@@ -12,21 +12,10 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, ContentBlock, ImageContent, TextContent, Tool
 
+from pinfold import events
 from pinfold.app import NoSuchSession, rewound_in_words
 from pinfold.app.clients import ANYONE, CellResult, ClientSession, ClientSessions
-from pinfold.events import (
-    ActionProposed,
-    CallTool,
-    Delta,
-    Event,
-    PinfoldError,
-    Redo,
-    RunCell,
-    SessionId,
-    TextDelta,
-    Undo,
-    convert,
-)
+from pinfold.events import Delta, Event, PinfoldError, SessionId
 from pinfold.front.mcp_server import tool_schemas as schemas
 from pinfold.front.mcp_server.clients import Client, Context, client_of, progress
 from pinfold.text import first_line
@@ -62,7 +51,7 @@ class Calls:
         if known is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {first_line(name, 80)}")
         try:
-            given = convert(arguments, known.takes)
+            given = events.convert(arguments, known.takes)
         except msgspec.ValidationError as error:
             return failure(f"wrong arguments for {name}: {error}")
         do = cast(_Do, getattr(self, f"_{name}"))
@@ -91,12 +80,14 @@ class Calls:
         return result(f"{other.id} continues from where {offered.id} is.", _describe_session(other))
 
     async def _undo(self, client: Client, given: schemas.UndoArguments) -> CallToolResult:
-        return await self._apply_rewind(client, given.session, Undo(to=given.to, what=given.what))
+        return await self._apply_rewind(client, given.session, events.Undo(to=given.to, what=given.what))
 
     async def _redo(self, client: Client, given: schemas.RedoArguments) -> CallToolResult:
-        return await self._apply_rewind(client, given.session, Redo())
+        return await self._apply_rewind(client, given.session, events.Redo())
 
-    async def _apply_rewind(self, client: Client, name: str | None, command: Undo | Redo) -> CallToolResult:
+    async def _apply_rewind(
+        self, client: Client, name: str | None, command: events.Undo | events.Redo
+    ) -> CallToolResult:
         offered = await self._session(client, name)
         done = await offered.rewind(command)
         structure = _fill(schemas.RewoundResult, done, session=offered.id)
@@ -222,11 +213,11 @@ def _describe_session(offered: ClientSession) -> schemas.SessionResult:
 
 def _report_activity(say: Callable[[str], None], event: Event | Delta) -> None:
     match event:
-        case ActionProposed(action=RunCell(code=code)):
+        case events.ActionProposed(action=events.RunCell(code=code)):
             say(f"python: {first_line(code, 160)}")
-        case ActionProposed(action=CallTool(tool=tool)):
+        case events.ActionProposed(action=events.CallTool(tool=tool)):
             say(f"calls {tool}")
-        case TextDelta(text=text, reasoning=False) if text.strip():
+        case events.TextDelta(text=text, reasoning=False) if text.strip():
             say(text)
         case _:
             pass

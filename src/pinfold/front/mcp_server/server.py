@@ -56,7 +56,21 @@ _ABOUT = (
 )
 
 
-def make_server(calls: Calls, view: SessionView) -> ExportingServer:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What is offered."""
+
+    offering: ClientSessions
+    with_agent: bool = False
+    exports: tuple[str, ...] = ()
+    """Servers of the user's, by name; `*` for all."""
+    plain_names: bool = False
+
+
+async def _make_server(offer: Offer) -> tuple[Server[Any], Callable[[str], Awaitable[None]]]:
+    """The server, and what to call when a client has gone."""
+    calls = Calls(offer.offering, with_agent=offer.with_agent)
+
     async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=calls.tools)
 
@@ -71,25 +85,7 @@ def make_server(calls: Calls, view: SessionView) -> ExportingServer:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-    server.middleware.append(view)
-    return server
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """What is offered."""
-
-    offering: ClientSessions
-    with_agent: bool = False
-    exports: tuple[str, ...] = ()
-    """Servers of the user's, by name; `*` for all."""
-    plain_names: bool = False
-
-
-async def _make_offered_server(offer: Offer) -> tuple[Server[Any], Callable[[str], Awaitable[None]]]:
-    """The server, and what to call when a client has gone."""
-    calls = Calls(offer.offering, with_agent=offer.with_agent)
-    server = make_server(calls, SessionView(offer.offering))
+    server.middleware.append(SessionView(offer.offering))
     if not offer.exports:
         return server, calls.forget
     exports = Exports(offer.offering, calls, offer.exports, plain=offer.plain_names)
@@ -106,7 +102,7 @@ async def _make_offered_server(offer: Offer) -> tuple[Server[Any], Callable[[str
 async def serve_stdio(offer: Offer) -> None:
     """Serve until the client closes standard input, or a signal."""
     async with background() as tasks, offer.offering:
-        server, _ = await _make_offered_server(offer)
+        server, _ = await _make_server(offer)
         tasks.start_soon(_leave_on_signal, offer.offering)
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
@@ -126,7 +122,7 @@ async def serve_http(offer: Offer, place: Address, token: str, on_ready: Callabl
     port = listener.getsockname()[1]
     hosts = place.hosts(port)
     async with offer.offering:
-        server, forget = await _make_offered_server(offer)
+        server, forget = await _make_server(offer)
         app = server.streamable_http_app(
             streamable_http_path=PATH,
             max_request_body_size=_BODY,

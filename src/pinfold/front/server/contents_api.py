@@ -1,36 +1,28 @@
-"""What is in a session: questions that wait, variables, displays, what left this machine, and exports."""
+"""What is in a session: questions that wait, variables, displays, files of the workspace, what left this machine, and exports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import Annotated, Literal
 
 import anyio.to_thread
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 from starlette.background import BackgroundTask
-from starlette.responses import FileResponse, Response
+from starlette.datastructures import UploadFile
+from starlette.responses import FileResponse, Response, StreamingResponse
 
 from pinfold.app import OutboundTotal, PageQuery, VariablePage, read_session, sum_outbound
+from pinfold.app.clients import FileEntry, NoSuchFile, build_history, list_files, open_file, write_file
 from pinfold.app.storage.exports import SessionExport, export_name, save
-from pinfold.events import (
-    Action,
-    ActionDenied,
-    ActionFinished,
-    ActionId,
-    ActionProposed,
-    ApprovalDecided,
-    ApprovalRequested,
-    BlobId,
-    Decide,
-    Entry,
-    Json,
-    Scope,
-)
-from pinfold.front.server.endpoints import BINARY, AnyEndpoint, Call, Endpoint, Given, Nothing
+from pinfold.events import Action, ActionId, ApprovalRequested, BlobId, Decide, Json, Scope, SessionId
+from pinfold.front.server.endpoints import BINARY, AnyEndpoint, BadInput, Call, Endpoint, Given, Nothing, attachment
+
+_BLOCK = 1 << 20
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
@@ -47,23 +39,13 @@ class WaitingList(Struct, frozen=True):
 
 async def list_approvals(call: Call[Nothing, Nothing]) -> WaitingList:
     entries = await anyio.to_thread.run_sync(call.sessions.entries, call.session)
-    return WaitingList(tuple(_waiting(entries)))
-
-
-def _waiting(entries: Iterable[Entry]) -> list[Waiting]:
-    proposed: dict[ActionId, Action] = {}
-    found: dict[ActionId, Waiting] = {}
-    for event in (entry.event for entry in entries):
-        match event:
-            case ActionProposed(id=id_, action=action):
-                proposed[id_] = action
-            case ApprovalRequested(id=id_) if id_ in proposed:
-                found[id_] = Waiting(id=id_, action=proposed[id_], request=event)
-            case ApprovalDecided(id=id_) | ActionDenied(id=id_) | ActionFinished(id=id_):
-                found.pop(id_, None)
-            case _:
-                pass
-    return list(found.values())
+    actions = build_history(SessionId(call.session), entries).state.open
+    waiting = [
+        Waiting(id=id_, action=one.proposed.action, request=one.asked)
+        for id_, one in actions.items()
+        if one.stage == "asking" and one.asked
+    ]
+    return WaitingList(tuple(waiting))
 
 
 class Answer(Given, kw_only=True, frozen=True):
@@ -145,7 +127,77 @@ async def export(call: Call[ExportQuery, Nothing]) -> Response:
     return FileResponse(path, filename=name, media_type=BINARY, background=gone)
 
 
+# --- the files of its workspace
+
+
+class FolderQuery(Given, kw_only=True, frozen=True):
+    path: str = ""
+
+
+class FolderListing(Struct, frozen=True):
+    path: str
+    entries: tuple[FileEntry, ...]
+
+
+class Written(Struct, frozen=True):
+    paths: tuple[str, ...]
+
+
+async def _workspace(call: Call[FolderQuery, Nothing] | Call[Nothing, Nothing]) -> Path:
+    session, _ = await call.sessions.find(call.session)
+    workspace = (await anyio.to_thread.run_sync(call.sessions.store.summary_of, session)).workspace
+    if not workspace:
+        raise NoSuchFile("this session has no folder yet")
+    return Path(workspace)
+
+
+async def list_folder(call: Call[FolderQuery, Nothing]) -> FolderListing:
+    path, workspace = call.query.path, await _workspace(call)
+    return FolderListing(path, tuple(await anyio.to_thread.run_sync(list_files, workspace, path)))
+
+
+async def download(call: Call[Nothing, Nothing]) -> Response:
+    path: str = call.request.path_params["path"]
+    opened = ExitStack()
+    file = opened.enter_context(open_file(await _workspace(call), path))
+    headers = {**attachment(Path(path).name), "content-length": str(file.seek(0, 2))}
+    file.seek(0)
+
+    def blocks() -> Iterator[bytes]:
+        with opened:
+            while block := file.read(_BLOCK):
+                yield block
+
+    return StreamingResponse(blocks(), headers=headers, media_type=BINARY)
+
+
+async def upload(call: Call[Nothing, Nothing]) -> Written:
+    path: str = call.request.path_params["path"]
+    workspace = await _workspace(call)
+    with TemporaryFile(dir=call.sessions.store.root) as spool:
+        async for chunk in call.request.stream():
+            spool.write(chunk)
+        spool.seek(0)
+        await anyio.to_thread.run_sync(write_file, workspace, path, spool)
+    return Written((path,))
+
+
+async def upload_form(call: Call[Nothing, Nothing]) -> Written:
+    workspace = await _workspace(call)
+    paths: list[str] = []
+    async with call.request.form(max_files=100) as form:
+        for _, item in form.multi_items():
+            if isinstance(item, UploadFile) and item.filename:
+                await anyio.to_thread.run_sync(write_file, workspace, item.filename, item.file)
+                paths.append(item.filename)
+    if not paths:
+        raise BadInput("the form holds no file; send multipart/form-data with files")
+    return Written(tuple(paths))
+
+
 _ONE = "/api/sessions/{session}"
+_FILES = f"{_ONE}/files"
+_FORM = {"files": {"type": "array", "minItems": 1, "items": {"type": "string", "contentMediaType": BINARY}}}
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
     Endpoint("GET", f"{_ONE}/approvals", "Questions that wait", list_approvals, answer=WaitingList),
     Endpoint("POST", f"{_ONE}/approvals/{{action}}", "Answer a question", decide, body=Answer, status=204),
@@ -156,4 +208,10 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
     Endpoint("GET", f"{_ONE}/sent", "What left this machine", sent, answer=SentList),
     Endpoint("GET", f"{_ONE}/blobs/{{blob}}", "A display, or a file before or after a change", blob, media=BINARY),
     Endpoint("GET", f"{_ONE}/export", "The session as a file", export, query=ExportQuery, media=BINARY),
+    Endpoint("GET", _FILES, "List a folder of the workspace", list_folder, query=FolderQuery, answer=FolderListing),
+    Endpoint("GET", f"{_FILES}/{{path:path}}", "Download a file", download, media=BINARY),
+    Endpoint("PUT", f"{_FILES}/{{path:path}}", "Upload a file", upload, answer=Written, upload=BINARY),
+    Endpoint(
+        "POST", _FILES, "Upload files by a form", upload_form, answer=Written, upload="multipart/form-data", form=_FORM
+    ),
 )

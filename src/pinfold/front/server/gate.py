@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from urllib.parse import parse_qs
 
-from msgspec import Struct
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -33,11 +32,6 @@ _PUBLIC = frozenset(
 _ASSETS = "/assets/"
 _FORM_TYPES = frozenset({"", "text/plain", "multipart/form-data", "application/x-www-form-urlencoded"})
 """What a page of another site can send without asking first."""
-
-
-class Refusal(Struct, frozen=True):
-    status: int
-    message: str
 
 
 class _Expiring:
@@ -111,29 +105,26 @@ class Gate:
             case "lifespan":
                 await self.app(scope, receive, send)
             case "http":
-                refusal = self._judge(scope, Headers(scope=scope))
-                if refusal is None:
-                    await self.app(scope, _limited(scope, receive), _hardened(send))
+                if refusal := self._judge(scope, Headers(scope=scope)):
+                    await refusal(scope, receive, _hardened(send))
                 else:
-                    headers = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
-                    answer = error_response(refusal.message, refusal.status, "Refused", headers=headers)
-                    await answer(scope, receive, _hardened(send))
+                    await self.app(scope, _limited(scope, receive), _hardened(send))
             case _:  # no websocket is offered
                 await receive()
                 await send({"type": "websocket.close", "code": 1008})
 
-    def _judge(self, scope: Scope, headers: Headers) -> Refusal | None:
+    def _judge(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         method, path = scope["method"], scope["path"]
         if only_value(headers, "host").lower() not in self._hosts:
-            return Refusal(421, "unknown host name")
+            return _refuse(421, "unknown host name")
         origins = headers.getlist("origin")
         if origins and (len(origins) > 1 or origins[0].lower() not in self._origins):
-            return Refusal(403, "requests from other sites are not allowed")
+            return _refuse(403, "requests from other sites are not allowed")
         if only_value(headers, "sec-fetch-site") in ("cross-site", "same-site") and (method, path) != ("GET", "/"):
-            return Refusal(403, "requests from other sites are not allowed")
+            return _refuse(403, "requests from other sites are not allowed")
         is_public = (method, path) in _PUBLIC or (method in ("GET", "HEAD") and path.startswith(_ASSETS))
         if not is_public and not self._is_known(scope, headers):
-            return Refusal(401, "a bearer token is needed")
+            return _refuse(401, "a bearer token is needed")
         kind = only_value(headers, "content-type").partition(";")[0].strip().lower()
         if method not in ("POST", "PUT", "PATCH", "DELETE") or kind == "application/json" or not _has_body(headers):
             return None
@@ -141,7 +132,7 @@ class Gate:
             return None
         if method == "PUT" and is_upload(path) and kind not in _FORM_TYPES:
             return None
-        return Refusal(415, "send application/json")
+        return _refuse(415, "send application/json")
 
     def _is_known(self, scope: Scope, headers: Headers) -> bool:
         given = only_value(headers, "authorization")
@@ -154,6 +145,10 @@ class Gate:
             and len(tickets) == 1
             and self._credentials.redeem_ticket(tickets[0], scope["path"])
         )
+
+
+def _refuse(status: int, words: str) -> JSONResponse:
+    return error_response(words, status, "Refused", headers={"www-authenticate": "Bearer"} if status == 401 else None)
 
 
 _KINDS = {401: "authentication", 403: "permission", 404: "not_found", 409: "conflict", 429: "rate_limit"}

@@ -1,21 +1,36 @@
-"""`/v1/chat/completions`: a turn of the agent, or one question to a plain model, in OpenAI's chat format."""
+"""`/v1/chat/completions`, `/v1/models` and `/v1/embeddings`, in OpenAI's formats: a turn of the agent or one question to a plain
+model, the models there are, and texts as vectors.
+"""
 
 from __future__ import annotations
 
+import base64
+import struct
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from secrets import token_hex
+from typing import get_args
 
+import anyio
 from msgspec import Struct
 from starlette.responses import Response
 
-from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun
-from pinfold.events import Json
-from pinfold.front.server.endpoints import AnyEndpoint, BadInput, Call, Endpoint, Nothing, json_response
+from pinfold.app.clients import Called, Ended, Piece, Said, Thinking, TurnRun, default_embeddings, embed_texts
+from pinfold.events import Json, Mode
+from pinfold.front.server.endpoints import AnyEndpoint, BadInput, Call, Endpoint, Nothing, UnknownName, json_response
 from pinfold.front.server.event_stream import EventStream, sse_data
 from pinfold.front.server.gate import error_body, error_response
-from pinfold.front.server.openai_types import ChatCompletion, ChatRequest, ChatUsage
-from pinfold.front.server.wire import AGENT, SESSION, Wire, caller_of, failed_status, wire_of
+from pinfold.front.server.openai_types import (
+    ChatCompletion,
+    ChatRequest,
+    ChatUsage,
+    Embedding,
+    EmbeddingList,
+    EmbeddingRequest,
+    ModelList,
+    ModelRecord,
+)
+from pinfold.front.server.wire import AGENT, SESSION, Wire, caller_of, failed_status, mode_of, wire_of
 from pinfold.front.server.wire_input import WireInput, as_object, read_chat, read_terms
 
 
@@ -111,12 +126,7 @@ async def _whole(reply: _Reply) -> Response:
     reply.remember(answer)
     if answer.end.status in ("failed", "cancelled"):
         return error_response(answer.end.error, failed_status(answer.end), "TurnFailed", headers=reply.headers())
-    choice = {
-        "index": 0,
-        "message": answer.to_message(),
-        "finish_reason": answer.finish_reason(),
-        "logprobs": None,
-    }
+    choice = {"index": 0, "message": answer.to_message(), "finish_reason": answer.finish_reason(), "logprobs": None}
     body = {**reply.envelope("chat.completion"), "choices": [choice], "usage": _usage(answer.end)}
     return json_response(body, headers=reply.headers())
 
@@ -164,6 +174,48 @@ def _usage(end: Ended) -> ChatUsage:
     }
 
 
+# --- models
+
+_CREATED = 1_700_000_000
+_USUAL = ("builtin", "default")
+
+
+async def list_models(call: Call[Nothing, Nothing]) -> ModelList:
+    names = [AGENT, *(f"{AGENT}-{mode}" for mode in get_args(Mode)), *await wire_of(call.request).models.names()]
+    return {"object": "list", "data": [_model(name) for name in names]}
+
+
+async def get_model(call: Call[Nothing, Nothing]) -> ModelRecord:
+    name: str = call.request.path_params["model"]
+    await wire_of(call.request).is_agent(name)
+    return _model(name)
+
+
+def _model(name: str) -> ModelRecord:
+    return {"id": name, "object": "model", "created": _CREATED, "owned_by": "user" if mode_of(name) is None else AGENT}
+
+
+async def embed(call: Call[Nothing, EmbeddingRequest]) -> EmbeddingList:
+    given, wanted = call.body["input"], call.body.get("model") or "builtin"
+    told = [given] if isinstance(given, str) else given
+    name = default_embeddings() if mode_of(wanted) is not None or wanted in _USUAL else wanted
+    if name != default_embeddings() and ":" not in name:
+        raise UnknownName(f"no embeddings are called {name!r}; use builtin, openai:MODEL or http://HOST:PORT/v1#MODEL")
+    _, vectors = await anyio.to_thread.run_sync(embed_texts, name, told)
+    is_packed = call.body.get("encoding_format") == "base64"
+    tokens = sum(len(text.encode()) for text in told) // 4
+    data: list[Embedding] = [
+        {"object": "embedding", "index": place, "embedding": _pack(list(vector)) if is_packed else list(vector)}
+        for place, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": wanted, "usage": usage}
+
+
+def _pack(vector: list[float]) -> str:
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+
+
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
     Endpoint(
         "POST",
@@ -174,4 +226,7 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
         answer=ChatCompletion,
         media="text/event-stream",
     ),
+    Endpoint("GET", "/v1/models", "Models, as OpenAI lists them", list_models, answer=ModelList),
+    Endpoint("GET", "/v1/models/{model:path}", "A model", get_model, answer=ModelRecord),
+    Endpoint("POST", "/v1/embeddings", "Texts as vectors", embed, body=EmbeddingRequest, answer=EmbeddingList),
 )

@@ -13,15 +13,7 @@ from starlette.responses import Response
 from pinfold.app.clients import Ended, Piece, TurnPlace
 from pinfold.app.session import CallerTerms
 from pinfold.events import Json
-from pinfold.front.server.endpoints import (
-    AnyEndpoint,
-    BadInput,
-    Call,
-    Endpoint,
-    Nothing,
-    UnknownName,
-    json_response,
-)
+from pinfold.front.server.endpoints import AnyEndpoint, BadInput, Call, Endpoint, Nothing, UnknownName, json_response
 from pinfold.front.server.event_stream import EventStream, sse_data
 from pinfold.front.server.openai_types import Deleted, ResponseRecord, ResponseRequest, ResponseUsage
 from pinfold.front.server.response_items import ResponseItems

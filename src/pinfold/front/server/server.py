@@ -27,17 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ServedSessions
 from pinfold.front.http_server import Address, HttpServer
-from pinfold.front.server import (
-    agui,
-    contents_api,
-    files_api,
-    openai_chat,
-    openai_files,
-    openai_models,
-    openai_responses,
-    openapi,
-    sessions_api,
-)
+from pinfold.front.server import agui, contents_api, openai_chat, openai_files, openai_responses, openapi, sessions_api
 from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Given, Nothing, routes_of
 from pinfold.front.server.event_stream import SLOW_S
 from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_response
@@ -99,8 +89,6 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
     Endpoint("POST", "/api/tickets", "A ticket for one download", issue_ticket, body=TicketRequest, answer=Ticket),
     *sessions_api.ENDPOINTS,
     *contents_api.ENDPOINTS,
-    *files_api.ENDPOINTS,
-    *openai_models.ENDPOINTS,
     *openai_chat.ENDPOINTS,
     *openai_responses.ENDPOINTS,
     *openai_files.ENDPOINTS,

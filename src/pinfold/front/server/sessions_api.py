@@ -11,12 +11,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from pinfold import __version__
-from pinfold.app import (
-    SessionStatus,
-    StoredSession,
-    rename,
-    rewind,
-)
+from pinfold.app import SessionStatus, StoredSession, rename, rewind
 from pinfold.app.clients import ServedSessions, status_now
 from pinfold.app.models import list_model_names
 from pinfold.events import (
@@ -179,12 +174,7 @@ async def create_session(call: Call[Nothing, NewSession]) -> SessionRecord:
         workspace.mkdir(exist_ok=True)
         await anyio.to_thread.run_sync(provide_table, workspace)
     link = await call.sessions.create(
-        title=given.title,
-        model=given.model,
-        mode=given.mode,
-        workspace=workspace,
-        attended=True,
-        client=call.client,
+        title=given.title, model=given.model, mode=given.mode, workspace=workspace, attended=True, client=call.client
     )
     return await _record(call.sessions, link.session)
 
@@ -347,13 +337,7 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
         status=201,
     ),
     Endpoint(
-        "POST",
-        f"{_ONE}/commands",
-        "Submit a command",
-        submit_command,
-        body=SentCommand,
-        answer=Accepted,
-        status=202,
+        "POST", f"{_ONE}/commands", "Submit a command", submit_command, body=SentCommand, answer=Accepted, status=202
     ),
     Endpoint("POST", f"{_ONE}/undo", "Undo cells", undo, body=UndoRequest, answer=SessionRewound),
     Endpoint("POST", f"{_ONE}/redo", "Take an undo back", redo, answer=SessionRewound),

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.requests import Request
 
+from pinfold import events
 from pinfold.app import Link, NoSuchSession
 from pinfold.app.clients import (
     Called,
@@ -29,21 +30,7 @@ from pinfold.app.clients import (
     write_file,
 )
 from pinfold.app.session import CallerTerms
-from pinfold.events import (
-    ActionId,
-    AssistantMessage,
-    Call,
-    Configure,
-    Json,
-    Message,
-    Mode,
-    Say,
-    SessionId,
-    ToolMessage,
-    UserMessage,
-    decode_json,
-    new_turn_id,
-)
+from pinfold.events import Json, Mode, SessionId
 from pinfold.events import Request as ModelRequest
 from pinfold.front.server.endpoints import BadInput, UnknownName
 from pinfold.front.server.gate import CLIENT
@@ -115,7 +102,7 @@ class Wire:
             link = await self.sessions.link(place.session)
             return await self.turns.start(link, Prompt(results=results, at=place), terms)
         # Two first requests of one conversation must not begin two sessions.
-        async with self._opening.setdefault(caller.key or new_turn_id(), anyio.Lock()):
+        async with self._opening.setdefault(caller.key or events.new_turn_id(), anyio.Lock()):
             link, is_new = await self._find(given, model, caller, after)
         say = await self._say(link, given, terms, tell_past=is_new)
         return await self.turns.start(link, Prompt(say=say), terms)
@@ -141,12 +128,12 @@ class Wire:
         if link is None:
             link = await self.sessions.create(mode=mode, client=caller.client)
         elif mode and (await link.status()).mode != mode:
-            await link.submit(Configure(mode=mode))
+            await link.submit(events.Configure(mode=mode))
         if key:
             self.records.put("key", key, link.session)
         return link, is_new
 
-    async def _say(self, link: Link, given: WireInput, terms: CallerTerms, *, tell_past: bool) -> Say:
+    async def _say(self, link: Link, given: WireInput, terms: CallerTerms, *, tell_past: bool) -> events.Say:
         _, folder = await self.sessions.find(link.session)
         pictures = [data for one in given.new for data in one.pictures]
         images = tuple([await anyio.to_thread.run_sync(store_picture, link, folder, data) for data in pictures])
@@ -160,7 +147,7 @@ class Wire:
             words.append(_describe_file(file, path))
         if terms.answer_schema is not None:
             words.append(describe_form(terms.answer_schema))
-        return Say(turn=new_turn_id(), text="\n\n".join(filter(None, words)), images=images)
+        return events.Say(turn=events.new_turn_id(), text="\n\n".join(filter(None, words)), images=images)
 
     def files_in(self, messages: Iterable[WireMessage]) -> list[AttachedFile]:
         """With what was uploaded before. Raises BadInput."""
@@ -191,19 +178,19 @@ class Wire:
     def plain_request(self, given: WireInput, terms: CallerTerms, body: Mapping[str, Json]) -> ModelRequest:
         """For a model without a session."""
         blobs: dict[BlobId, bytes] = {}
-        messages: list[Message] = []
+        messages: list[events.Message] = []
         for one in given.messages:
             files = [_describe_file(file, file.name) for file in self.files_in([one])]
             text = "\n\n".join(filter(None, (one.text, *files)))
             match one.role:
                 case "assistant":
-                    messages.append(AssistantMessage(text=text, calls=tuple(map(_call, one.calls))))
+                    messages.append(events.AssistantMessage(text=text, calls=tuple(map(_call, one.calls))))
                 case "tool":
-                    messages.append(ToolMessage(id=ActionId(one.call), text=text))
+                    messages.append(events.ToolMessage(id=events.ActionId(one.call), text=text))
                 case _:
                     images = tuple(map(loose_picture, one.pictures))
                     blobs |= {image.blob: data for image, data in zip(images, one.pictures, strict=True)}
-                    messages.append(UserMessage(text=text, images=images))
+                    messages.append(events.UserMessage(text=text, images=images))
         limit = body.get("max_completion_tokens") or body.get("max_tokens") or body.get("max_output_tokens")
         settings = {name: body[name] for name in _SETTINGS if body.get(name) is not None}
         form = describe_form(terms.answer_schema) if terms.answer_schema is not None else ""
@@ -264,6 +251,8 @@ def _describe_file(file: AttachedFile, path: str) -> str:
     return f"{head}:]\n{text}" if text else f"{head}. Read it with code.]"
 
 
-def _call(call: tuple[str, str, str]) -> Call:
+def _call(call: tuple[str, str, str]) -> events.Call:
     id_, name, arguments = call
-    return Call(id=ActionId(id_), tool=name, args=decode_json(arguments.encode() or b"{}", dict[str, Any]))
+    return events.Call(
+        id=events.ActionId(id_), tool=name, args=events.decode_json(arguments.encode() or b"{}", dict[str, Any])
+    )

@@ -131,6 +131,18 @@ class ChatContext(UserInteraction, Protocol):
         if waiting.cancelled_caught:
             raise BadArguments(f"it took more than {_LIMIT_S:.0f} s and was stopped")
 
+    async def write_file(self, name: str, data: bytes, *, force: bool = False) -> None:
+        """Write a file of the workspace. Raises PinfoldError."""
+        from pinfold.app.storage.exports import Target
+
+        outside = (await self.link.status()).outside
+
+        def write() -> None:
+            with Target(self.workspace / name, [self.workspace]) as target:
+                target.write(data, force=force, outside=outside)
+
+        await anyio.to_thread.run_sync(write)
+
     async def query(self, what: Sight) -> list[Mapping[str, Json]]:
         """Raises PinfoldError."""
         return cast("list[Mapping[str, Json]]", await self.link.query(what))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
@@ -78,8 +77,7 @@ async def copy_command(chat: ChatContext, rest: str) -> None:
         raise BadArguments("there is no answer yet")
     data = answer.encode("utf-8", "replace")
     if rest:
-        outside = (await chat.link.status()).outside
-        await anyio.to_thread.run_sync(_write, chat.workspace, rest, data, outside)
+        await chat.write_file(rest, data)
         chat.write_note(f"wrote the last answer to {rest}")
     elif not chat.transcript.steered:
         raise BadArguments("this terminal has no clipboard; /copy FILE writes the last answer to a file")
@@ -89,13 +87,8 @@ async def copy_command(chat: ChatContext, rest: str) -> None:
         chat.transcript.raw(f"\x1b]52;c;{b64encode(data).decode()}\x07", 0)
         chat.write_note(
             f"sent the last answer ({len(answer):,} characters) to your terminal's clipboard (OSC 52); "
-            "if it did not arrive: /copy FILE",
+            "if it did not arrive: /copy FILE"
         )
-
-
-def _write(workspace: Path, name: str, data: bytes, outside: str, *, force: bool = False) -> None:
-    with Target(workspace / name, [workspace]) as target:
-        target.write(data, force=force, outside=outside)
 
 
 async def open_command(chat: ChatContext, rest: str) -> None:
@@ -159,7 +152,5 @@ async def init_command(chat: ChatContext, _: str) -> None:
     if await chat.ask(question, {"y": "yes", "n": "no"}) != "y":
         chat.write_note("nothing was written")
         return
-    outside = (await chat.link.status()).outside
-    write = partial(_write, chat.workspace, NAME, text.encode("utf-8", "replace"), outside, force=True)
-    await anyio.to_thread.run_sync(write)
+    await chat.write_file(NAME, text.encode("utf-8", "replace"), force=True)
     chat.write_note(f"wrote {NAME}; edit it as you like. New sessions follow it once you agree to it.")

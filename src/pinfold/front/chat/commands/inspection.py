@@ -15,20 +15,9 @@ import anyio.to_thread
 from pinfold.app import load_config, sum_outbound
 from pinfold.app.session import Note, open_memory, search_notes
 from pinfold.events import FLOW, ActionFinished, ActionId, ActionProposed, CallTool, Json, SessionId
+from pinfold.front import pages
 from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
 from pinfold.front.chat.renderers.transcript import LineSanitizer, SpacedTranscript
-from pinfold.front.pages import (
-    annotations_page,
-    cost_page,
-    describe_pattern,
-    egress_page,
-    note_fields,
-    notes_page,
-    servers_page,
-    skill_rows,
-    tools_page,
-    variables_page,
-)
 from pinfold.text import cap_text, presentable, presentable_line
 
 _LOOKED_AT = 8 << 20
@@ -40,16 +29,11 @@ _IN_CHAT = 20_000
 
 
 async def vars_command(chat: ChatContext, rest: str) -> None:
-    words = rest.lower().split()
-    found = await chat.query("variables")
-    fitting = [one for one in found if all(word in f"{one['name']} {one['type']}".lower() for word in words)]
-    if found and not fitting:
-        raise BadArguments(f"no variable matches {rest!r}; /vars shows all {len(found)}")
-    chat.write_table(variables_page(fitting, chat.transcript.width))
+    chat.write_table(pages.variables_page(await chat.query("variables"), rest, chat.transcript.width))
 
 
 async def tools_command(chat: ChatContext, rest: str) -> None:
-    chat.write_lines(tools_page(await chat.query("tools"), rest, chat.transcript.width))
+    chat.write_lines(pages.tools_page(await chat.query("tools"), rest, chat.transcript.width))
     chat.write_note("After a crash: pure calls are retried, keyed ones retried safely, once never.")
 
 
@@ -100,14 +84,14 @@ def _read_agent(session: SessionId, agent: SessionId) -> str:
 
 
 async def cost_command(chat: ChatContext, _: str) -> None:
-    chat.write_table(cost_page(await chat.load_history(), chat.transcript.width))
+    chat.write_table(pages.cost_page(await chat.load_history(), chat.transcript.width))
 
 
 async def sent_command(chat: ChatContext, _: str) -> None:
     gone = sum_outbound(await chat.load_entries())
-    (chat.write_table if gone else chat.write_lines)(egress_page(gone, chat.transcript.width))
+    (chat.write_table if gone else chat.write_lines)(pages.egress_page(gone, chat.transcript.width))
     patterns = [str(one["pattern"]) for one in await chat.query("grants")]
-    if to := [describe_pattern(one).removeprefix("sending to ") for one in patterns if one.startswith(FLOW)]:
+    if to := [pages.describe_pattern(one).removeprefix("sending to ") for one in patterns if one.startswith(FLOW)]:
         chat.write_note(f"May be sent without asking: {', '.join(to)}; revoke with /grants")
 
 
@@ -179,7 +163,7 @@ async def skills_command(chat: ChatContext, rest: str) -> None:
         chat.write_lines(presentable(skill.files.get("SKILL.md", b"").decode("utf-8", "replace")).splitlines())
         return
     found = await anyio.to_thread.run_sync(find_skills, chat.workspace)
-    chat.write_lines(line for _, line in skill_rows(found))
+    chat.write_lines(line for _, line in pages.skill_rows(found))
     if not found:
         chat.write_note("No skills. Make one: pinfold skill new NAME; or ask the agent to keep a function as a tool.")
     if any(one.state in ("untrusted", "changed") for one in found):
@@ -190,7 +174,7 @@ async def mcp_command(chat: ChatContext, rest: str) -> None:
     match rest.split():
         case []:
             servers = await chat.query("servers")
-            chat.write_lines(servers_page(servers, chat.transcript.width))
+            chat.write_lines(pages.servers_page(servers, chat.transcript.width))
             if any(one.get("problem") for one in servers):
                 words = "A failed server is restarted at its next use. Accept changed tools with /mcp trust SERVER."
                 chat.write_note(words)
@@ -215,7 +199,7 @@ async def _trust(chat: ChatContext, name: str) -> None:
             chat.write_note(f"{spec.name} is already trusted")
             return
         shown = presentable(
-            difference.text if difference else annotations_page(spec.name, found.annotations(spec.name))
+            difference.text if difference else pages.annotations_page(spec.name, found.annotations(spec.name))
         ).splitlines()
         chat.write_lines([*describe_server(spec), *shown])
         if await chat.ask(f"Accept all of this for {spec.name}?", {"y": "yes", "n": "no"}) == "y":
@@ -247,7 +231,7 @@ async def memory_command(chat: ChatContext, rest: str) -> None:
         case "show" if more:
             note = await anyio.to_thread.run_sync(memory.get, parse_number(more, "note"))
             chat.write_lines(presentable(note.text).splitlines())
-            chat.write_lines(presentable_line(f"  {name:<9} {value}") for name, value in note_fields(note))
+            chat.write_lines(presentable_line(f"  {name:<9} {value}") for name, value in pages.note_fields(note))
         case "forget" if more:
             number = parse_number(more, "note")
             await anyio.to_thread.run_sync(lambda: memory.forget(number, trusted=True))
@@ -260,5 +244,5 @@ def _show_notes(chat: ChatContext, notes: list[Note], nothing: str) -> None:
     if not notes:
         chat.write_note(nothing)
         return
-    chat.write_lines(notes_page(notes, width=chat.transcript.width))
+    chat.write_lines(pages.notes_page(notes, width=chat.transcript.width))
     chat.write_note("whole: /memory show N; delete: /memory forget N")

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import cast, get_args
 
 import anyio
@@ -13,27 +12,12 @@ import anyio.to_thread
 import msgspec
 from msgspec.structs import replace
 
+from pinfold import events
 from pinfold.app import SessionStore, fork, plan_in_words
 from pinfold.app.clients import SessionHistory, TurnRecord
 from pinfold.app.session import checkpoints_in, search_conversations
 from pinfold.app.storage import build_session_tree, list_nodes
-from pinfold.app.storage.exports import Target
-from pinfold.events import (
-    Clear,
-    Compact,
-    Configure,
-    LabNote,
-    NoteKind,
-    Plan,
-    PlanTask,
-    Redo,
-    Rename,
-    Rewind,
-    Rewindable,
-    SessionId,
-    TaskStatus,
-    Undo,
-)
+from pinfold.events import NoteKind, Plan, SessionId
 from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
 from pinfold.front.pages import branches_page, columns, rewind_page, sessions_page, title_of
 from pinfold.text import first_line, join_numbers, numerous, presentable, presentable_line
@@ -49,11 +33,11 @@ async def exit_command(chat: ChatContext, _: str) -> None:
 
 
 async def clear_command(chat: ChatContext, _: str) -> None:
-    await chat.link.submit(Clear())
+    await chat.link.submit(events.Clear())
 
 
 async def compact_command(chat: ChatContext, rest: str) -> None:
-    await chat.link.submit(Compact(keep=rest))
+    await chat.link.submit(events.Compact(keep=rest))
 
 
 async def new_command(chat: ChatContext, _: str) -> None:
@@ -64,7 +48,7 @@ async def new_command(chat: ChatContext, _: str) -> None:
 async def rename_command(chat: ChatContext, rest: str) -> None:
     if not rest:
         raise BadArguments("what name? /rename TITLE")
-    await chat.link.submit(Rename(title=rest))
+    await chat.link.submit(events.Rename(title=rest))
 
 
 def _refuse_unkept(chat: ChatContext) -> None:
@@ -154,7 +138,7 @@ async def export_command(chat: ChatContext, rest: str) -> None:
     await chat.run_cli_command("export", chat.session, "--to", form, *where, done=f"written to {file}")
 
 
-_WHATS: Sequence[tuple[Rewindable, str]] = (
+_WHATS: Sequence[tuple[events.Rewindable, str]] = (
     ("all", "chat, files and variables"),
     ("chat", "only the chat; files and variables stay"),
     ("files", "only the files"),
@@ -163,7 +147,7 @@ _WHATS: Sequence[tuple[Rewindable, str]] = (
 
 
 async def undo_command(chat: ChatContext, rest: str) -> None:
-    await chat.link.submit(Undo(to=_target(await chat.load_history(), rest)))
+    await chat.link.submit(events.Undo(to=_target(await chat.load_history(), rest)))
 
 
 def _target(history: SessionHistory, rest: str) -> int | None:
@@ -184,7 +168,7 @@ def _target(history: SessionHistory, rest: str) -> int | None:
 
 
 async def redo_command(chat: ChatContext, _: str) -> None:
-    await chat.link.submit(Redo())
+    await chat.link.submit(events.Redo())
 
 
 async def rewind_command(chat: ChatContext, rest: str) -> None:
@@ -198,7 +182,7 @@ async def rewind_command(chat: ChatContext, rest: str) -> None:
         return
     chat.write_lines(rewind_page(history, turn, what))
     if await chat.ask("Go back?", {"y": "yes", "n": "no"}) == "y":
-        await chat.link.submit(Rewind(turn=turn.id, what=what))
+        await chat.link.submit(events.Rewind(turn=turn.id, what=what))
 
 
 async def _turn(chat: ChatContext, history: SessionHistory, number: str) -> TurnRecord | None:
@@ -217,10 +201,10 @@ def _line(turn: TurnRecord) -> str:
     return presentable_line(f"{turn.number:>3}  {first_line(presentable(turn.text), 50)}{cells}")
 
 
-async def _what(chat: ChatContext, word: str) -> Rewindable | None:
+async def _what(chat: ChatContext, word: str) -> events.Rewindable | None:
     options = [(what, f"{what:<10}{words}") for what, words in _WHATS]
     chosen = word or await chat.choose("What to take back", options)
-    found: Rewindable | None = next((what for what, _ in _WHATS if what == chosen), None)
+    found: events.Rewindable | None = next((what for what, _ in _WHATS if what == chosen), None)
     if word and found is None:
         raise BadArguments(f"{word!r} cannot be rewound; use all, chat, files or variables")
     return found
@@ -231,7 +215,7 @@ async def checkpoint_command(chat: ChatContext, rest: str) -> None:
         case [] | ["list"]:
             await _list_checkpoints(chat)
         case [("on" | "off") as word]:
-            await chat.link.submit(Configure(checkpoints=word == "on"))
+            await chat.link.submit(events.Configure(checkpoints=word == "on"))
         case ["restore", number] | [number]:
             chat.write_note(await chat.link.restore(parse_number(number, "checkpoint")))
         case _:
@@ -264,7 +248,7 @@ async def plan_command(chat: ChatContext, rest: str) -> None:
             _show(chat, replace(plan, notes=()))
             return
         case "add" if more.strip():
-            changed = replace(plan, tasks=(*plan.tasks, PlanTask(text=first_line(more.strip()))))
+            changed = replace(plan, tasks=(*plan.tasks, events.PlanTask(text=first_line(more.strip()))))
         case "lock":
             changed = replace(plan, locked=True, state="planning")
         case "agree":
@@ -272,12 +256,9 @@ async def plan_command(chat: ChatContext, rest: str) -> None:
         case "clear":
             changed = Plan(notes=plan.notes)
         case "save":
-            outside = (await chat.link.status()).outside
-            data = msgspec.json.format(msgspec.json.encode(plan)) + b"\n"
-            await anyio.to_thread.run_sync(_save, chat.workspace, data, outside)
-            chat.write_note(f"saved {_FILE}")
+            await _save(chat, plan)
             return
-        case _ if word in get_args(TaskStatus) and more.strip():
+        case _ if word in get_args(events.TaskStatus) and more.strip():
             number = parse_number(more, "task of the plan")
             if number > len(plan.tasks):
                 raise BadArguments(f"the plan has {numerous('task', len(plan.tasks))}; /plan shows them")
@@ -301,7 +282,7 @@ async def notebook_command(chat: ChatContext, rest: str) -> None:
             presentable_line(f"{number}. {note.kind}: {note.text}") for number, note in enumerate(plan.notes, 1)
         )
     elif word in get_args(NoteKind) and more.strip():
-        note = LabNote(kind=cast("NoteKind", word), text=first_line(more.strip()))
+        note = events.LabNote(kind=cast("NoteKind", word), text=first_line(more.strip()))
         await _change(chat, replace(plan, notes=(*plan.notes, note)))
     elif word == "remove" and more.strip():
         number = parse_number(more, "note")
@@ -312,17 +293,17 @@ async def notebook_command(chat: ChatContext, rest: str) -> None:
         raise BadArguments("use /notebook hypothesis|result|decision TEXT, or /notebook remove N")
 
 
-def _save(workspace: Path, data: bytes, outside: str) -> None:
+async def _save(chat: ChatContext, plan: Plan) -> None:
     try:
-        (workspace / _FILE).parent.mkdir(exist_ok=True)
+        (chat.workspace / _FILE).parent.mkdir(exist_ok=True)
     except OSError as error:
         raise BadArguments(f"{_FILE} cannot be written: {error.strerror}") from error
-    with Target(workspace / _FILE, [workspace]) as target:
-        target.write(data, force=True, outside=outside)
+    await chat.write_file(_FILE, msgspec.json.format(msgspec.json.encode(plan)) + b"\n", force=True)
+    chat.write_note(f"saved {_FILE}")
 
 
 async def _change(chat: ChatContext, plan: Plan) -> None:
-    await chat.link.submit(Configure(plan=plan))
+    await chat.link.submit(events.Configure(plan=plan))
     _show(chat, plan)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import anyio.to_thread
 from msgspec import Struct
@@ -17,18 +16,10 @@ from pinfold.front.chat.commands.context import BadArguments, ChatContext
 from pinfold.front.pages import cut
 from pinfold.text import join_names, presentable_line
 
-Group: TypeAlias = Literal["conversation", "undo", "look", "settings", "sessions"]
-GROUPS: Mapping[Group, str] = {
-    "conversation": "Conversation",
-    "undo": "Undo and branches",
-    "look": "Look inside",
-    "settings": "Settings",
-    "sessions": "Sessions",
-}
-
 
 class Command(Struct, frozen=True):
-    group: Group
+    group: str
+    """Its heading in /help."""
     name: str
     arguments: str
     """As /help shows them."""
@@ -56,8 +47,8 @@ class Command(Struct, frozen=True):
         return completer(chat, typed) if completer else ()
 
 
-_TABLE: Mapping[Group, tuple[tuple[str, str, str, str], ...]] = {
-    "conversation": (
+_TABLE: Mapping[str, tuple[tuple[str, str, str, str], ...]] = {
+    "Conversation": (
         ("help", "[COMMAND]", "this list, or one command", "table"),
         ("clear", "", "clear the context; variables and files stay", "session_commands"),
         ("compact", "[WORDS]", "replace the context by a summary that keeps WORDS", "session_commands"),
@@ -67,7 +58,7 @@ _TABLE: Mapping[Group, tuple[tuple[str, str, str, str], ...]] = {
         ("copy", "[FILE]", "copy the last answer to the clipboard or a file", "files"),
         ("exit", "", "leave; the session is kept", "session_commands"),
     ),
-    "undo": (
+    "Undo and branches": (
         ("undo", "[N | to CELL]", "undo the last cell, the last N, or all after CELL", "session_commands"),
         ("redo", "", "reverse the last undo", "session_commands"),
         ("rewind", "[TURN [WHAT]]", "go back to before a turn: all, chat, files, variables", "session_commands"),
@@ -75,7 +66,7 @@ _TABLE: Mapping[Group, tuple[tuple[str, str, str, str], ...]] = {
         ("branches", "", "forks of this session, and its parent", "session_commands"),
         ("checkpoint", "[on | off | N]", "git checkpoints: list, on, off, restore N", "session_commands"),
     ),
-    "look": (
+    "Look inside": (
         (
             "plan",
             "[add | done N | lock ...]",
@@ -95,7 +86,7 @@ _TABLE: Mapping[Group, tuple[tuple[str, str, str, str], ...]] = {
         ("cost", "", "tokens and dollars, by model", "inspection"),
         ("sent", "", "what was sent from this machine, and where to", "inspection"),
     ),
-    "settings": (
+    "Settings": (
         ("model", "[NAME]", "list models; change the model", "settings"),
         ("mode", "[NAME]", "what the agent may do without asking you", "settings"),
         ("grants", "[revoke N]", "your standing permissions; revoke one", "settings"),
@@ -105,7 +96,7 @@ _TABLE: Mapping[Group, tuple[tuple[str, str, str, str], ...]] = {
         ("doctor", "", "check what works here, and how to fix the rest", "settings"),
         ("map", "", "draw this session: model, sandbox, tools, permissions", "settings"),
     ),
-    "sessions": (
+    "Sessions": (
         ("sessions", "[WORDS]", "list sessions on this machine", "session_commands"),
         ("resume", "[SESSION]", "continue another session", "session_commands"),
         ("rename", "TITLE", "give this session a name", "session_commands"),
@@ -160,19 +151,17 @@ def notices(workspace: Path) -> Iterator[str]:
             yield line
 
 
-async def run_user_command(chat: ChatContext, name: str, arguments: str) -> bool:
+async def run_user_command(chat: ChatContext, name: str, arguments: str) -> None:
     """Raises PinfoldError."""
     found = await anyio.to_thread.run_sync(lambda: find_commands(chat.workspace, again=True))
-    command = found.commands.get(name)
-    if command is not None:
+    if command := found.commands.get(name):
         await chat.say(await anyio.to_thread.run_sync(fill_command, command, arguments, chat.workspace))
-        return True
-    if name in found.untrusted:
+    elif name in found.untrusted:
         raise BadArguments(
             f"it belongs to this folder, which is not trusted; review with: pinfold trust {chat.workspace}"
         )
-    chat.write_error(no_such(name, chat))
-    return False
+    else:
+        chat.write_error(no_such(name, chat))
 
 
 def no_such(name: str, chat: ChatContext) -> str:
@@ -197,8 +186,8 @@ async def help_command(chat: ChatContext, rest: str) -> None:
         _show_command(chat, rest.split(maxsplit=1)[0].removeprefix("/"))
         return
     groups = {
-        title: [(command.usage, command.words) for command in COMMANDS.values() if command.group == group]
-        for group, title in GROUPS.items()
+        title: [(command.usage, command.words) for command in COMMANDS.values() if command.group == title]
+        for title in _TABLE
     }
     mine = find_commands(chat.workspace, again=True).commands.values()
     groups["Yours"] = [(f"/{own.name} {own.hint}".rstrip(), own.words) for own in mine]
@@ -223,20 +212,16 @@ def _show_command(chat: ChatContext, name: str) -> None:
         raise BadArguments(no_such(name, chat))
 
 
-async def run_command(chat: ChatContext, line: str) -> bool:
-    """Run a slash command. If there is none of that name, print so and return False.
-
-    A path is not a command: such a line goes to the model as it is.
-    """
+async def run_command(chat: ChatContext, line: str) -> None:
+    """A path is not a command: such a line goes to the model as it is."""
     name, _, rest = line.strip().removeprefix("/").partition(" ")
     command = find_command(name)
     try:
         if "/" in name:
             await chat.say(line)
         elif command is None:
-            return await run_user_command(chat, name, rest.strip())
+            await run_user_command(chat, name, rest.strip())
         else:
             await command.run(chat, rest.strip())
     except PinfoldError as error:
         chat.write_error(f"/{name}: {error}")
-    return True

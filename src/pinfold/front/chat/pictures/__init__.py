@@ -19,7 +19,7 @@ from rich.style import Style
 from rich.text import Text
 
 from pinfold.app import PictureMode
-from pinfold.front.chat.pictures.png import BadPicture, Raster, check_png, decode_png
+from pinfold.front.chat.pictures.png import BadPicture, Raster, decode_png, read_chunks
 
 Colour: TypeAlias = tuple[int, int, int]
 CHUNK = 4096
@@ -187,7 +187,7 @@ def draw_picture(data: bytes, mime: str, way: Way, frame: Frame) -> Drawing:
     if mime != "image/png":
         raise BadPicture(f"this terminal shows no {mime}")
     if way in ("kitty", "iterm"):
-        header = check_png(data)
+        header, _ = read_chunks(data)
         columns, rows = frame.fit(header.width, header.height)
         sequence = (encode_kitty if way == "kitty" else encode_iterm)(data, columns, rows)
         return Drawing(data=place_on_rows(sequence, rows), rows=rows)

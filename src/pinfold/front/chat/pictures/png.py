@@ -46,13 +46,8 @@ class Header(Struct, frozen=True):
     interlaced: bool
 
 
-def check_png(data: bytes) -> Header:
-    """The header of a file whose chunks are all intact; nothing is unpacked. Raises BadPicture."""
-    return _read(data)[0]
-
-
-def _read(data: bytes) -> tuple[Header, dict[bytes, list[bytes]]]:
-    """The header, and the bodies of all chunks by kind."""
+def read_chunks(data: bytes) -> tuple[Header, dict[bytes, list[bytes]]]:
+    """The header, and the bodies of all chunks by kind, which are all intact; nothing is unpacked. Raises BadPicture."""
     chunks = [*_chunks(data)]
     parts: dict[bytes, list[bytes]] = {}
     for kind, body in chunks:
@@ -62,7 +57,7 @@ def _read(data: bytes) -> tuple[Header, dict[bytes, list[bytes]]]:
 
 def decode_png(data: bytes, most_wide: int, most_high: int, seconds: float = SECONDS) -> Raster:
     """Scaled down to at most so many pixels, in the same proportions. Raises BadPicture."""
-    header, parts = _read(data)
+    header, parts = read_chunks(data)
     if header.interlaced:
         raise BadPicture("it is interlaced")
     palette, alphas = (parts.get(kind, [b""])[-1] for kind in (b"PLTE", b"tRNS"))

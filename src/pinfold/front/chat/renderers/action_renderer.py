@@ -8,36 +8,13 @@ from msgspec import Struct, field
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from pinfold import events
 from pinfold.app.session.agent_tools import START, runs_in
-from pinfold.events import (
-    Action,
-    ActionFinished,
-    ActionId,
-    ActionProposed,
-    ApprovalDecided,
-    BlobId,
-    CallTool,
-    Json,
-    NotPlain,
-    RunCell,
-    SessionId,
-    plain_json,
-)
+from pinfold.events import ActionId, BlobId, CallTool, Json, SessionId
 from pinfold.front.chat.pictures import Way
-from pinfold.front.chat.renderers import code
-from pinfold.front.chat.renderers.code import highlight_code, language_of
-from pinfold.front.chat.renderers.output import (
-    CELL,
-    INDENT,
-    TOOL,
-    Displays,
-    Stream,
-    exit_code,
-    render_excerpt,
-    render_status,
-    split_observation,
-    traceback,
-)
+from pinfold.front.chat.renderers import code, output
+from pinfold.front.chat.renderers.code import elide_lines, highlight_code, language_of
+from pinfold.front.chat.renderers.output import INDENT
 from pinfold.front.chat.renderers.transcript import SpacedTranscript, cut, with_gutter
 from pinfold.text import presentable, presentable_line
 
@@ -48,16 +25,16 @@ _WRITTEN_LINES = 12
 _ARGUMENTS = 160
 
 
-def render_action(action: Action, cell: int | None, *, above: bool = False) -> list[RenderableType]:
+def render_action(action: events.Action, cell: int | None, *, above: bool = False) -> list[RenderableType]:
     """`cell`: its number, if it has one. `above`: the reply above shows its code already."""
     match action:
-        case RunCell() if above:
+        case events.RunCell() if above:
             return [_words("  Ran the code above" if cell is None else f"  Ran as cell {cell}", "dim italic")]
-        case RunCell(code=code):
-            return _beside_all(_elide_lines(highlight_code(code.strip("\n"), "python"), CODE_LINES), cell)
+        case events.RunCell(code=code):
+            return _beside_all(elide_lines(highlight_code(code.strip("\n"), "python"), CODE_LINES), cell)
         case CallTool(tool="shell", given={"command": str(command), **rest}):
             where = " on the host" if rest.get("where") == "host" else ""
-            lines = _elide_lines(highlight_code(command.strip("\n"), "bash"), CODE_LINES)
+            lines = elide_lines(highlight_code(command.strip("\n"), "bash"), CODE_LINES)
             lines[0] = _words(f"${where} ", "bold").append_text(lines[0])
             return _beside_all(lines, cell)
         case CallTool(tool=tool, given=given):
@@ -83,7 +60,7 @@ def _render_new_file(tool: str, given: Mapping[str, Json]) -> list[RenderableTyp
     """The content of a new file. An edit is shown when it is done, or in its approval."""
     match tool, given:
         case "write_file", {"path": str(path), "content": str(content)}:
-            lines = _elide_lines(highlight_code(content.rstrip("\n"), language_of(path)), _WRITTEN_LINES)
+            lines = elide_lines(highlight_code(content.rstrip("\n"), language_of(path)), _WRITTEN_LINES)
             return [with_gutter(line, "    + ", "green") for line in lines]
         case _:
             return []
@@ -91,8 +68,8 @@ def _render_new_file(tool: str, given: Mapping[str, Json]) -> list[RenderableTyp
 
 def _value(value: Json) -> str:
     try:
-        return plain_json(value)
-    except NotPlain:
+        return events.plain_json(value)
+    except events.NotPlain:
         return "?"
 
 
@@ -103,14 +80,6 @@ def _beside_all(lines: list[Text], cell: int | None) -> list[RenderableType]:
 def _beside(line: Text, cell: int | None) -> RenderableType:
     number = "" if cell is None else str(cell)
     return with_gutter(line, "    │ ", "dim", f"{number:>3} │ ")
-
-
-def _elide_lines(lines: list[Text], most: int) -> list[Text]:
-    if len(lines) <= most + 1:
-        return lines or [_words("", "")]
-    first, last = most * 3 // 4, most - most * 3 // 4
-    more = _words(f"... {len(lines) - most:,} lines more", "dim italic")
-    return [*lines[:first], more, *lines[-last:]]
 
 
 def _words(text: str, style: str) -> Text:
@@ -142,22 +111,26 @@ class _Calls(Struct):
 
 
 class _Open(Struct):
-    action: Action
+    action: events.Action
     parent: ActionId | None = None
     above: bool = False
     cell: int | None = None
     is_shown: bool = False
     runs: bool = False
     waits: bool = False
-    stream: Stream = field(default_factory=Stream)
-    calls: dict[str, _Calls] = field(default_factory=dict[str, _Calls])
-    agents: dict[str, str] = field(default_factory=dict[str, str])
+    stream: output.Stream = field(default_factory=output.Stream)
+    calls: dict[str, _Calls] = {}
+    agents: dict[str, str] = {}
     """How each sub-agent it started is, by name."""
 
     @property
     def asks(self) -> bool:
         """It is a question to the user, shown as one."""
         return isinstance(self.action, CallTool) and self.action.tool == "ask_user"
+
+    @property
+    def starts_agents(self) -> bool:
+        return isinstance(self.action, CallTool) and self.action.tool == START
 
 
 def _render_agents(agents: Mapping[str, str]) -> list[RenderableType]:
@@ -173,7 +146,7 @@ class ActionRenderer:
         self, transcript: SpacedTranscript, blob: Callable[[BlobId], Awaitable[bytes]], way: Way, displays: int = 0
     ) -> None:
         self._transcript = transcript
-        self._displays = Displays(transcript, blob, way, displays)
+        self._displays = output.Displays(transcript, blob, way, displays)
         self._open: dict[ActionId, _Open] = {}
 
     def describe_activity(self) -> str:
@@ -203,7 +176,7 @@ class ActionRenderer:
         """Nothing runs any more."""
         self._open.clear()
 
-    def on_proposed(self, event: ActionProposed, *, above: bool) -> None:
+    def on_proposed(self, event: events.ActionProposed, *, above: bool) -> None:
         self._open[event.id] = _Open(action=event.action, parent=event.parent, above=above)
         if isinstance(event.action, CallTool) and (calls := self._calls(event.id)):
             calls.count += 1
@@ -214,7 +187,7 @@ class ActionRenderer:
             one.is_shown = one.is_shown or one.asks  # the question itself is shown
             self._show(one)
 
-    def on_approval_decided(self, event: ApprovalDecided) -> None:
+    def on_approval_decided(self, event: events.ApprovalDecided) -> None:
         one = self._open.get(event.id)
         if one:
             one.waits = False
@@ -245,23 +218,17 @@ class ActionRenderer:
         one = self._open.get(id_)
         if one and one.parent is None:  # output of a tool goes to the cell that called it
             one.stream.add(text)
-        elif (
-            one
-            and one.parent
-            and one.parent in self._open
-            and isinstance(one.action, CallTool)
-            and one.action.tool == START
-        ):
+        elif one and one.starts_agents and (above := self._above(one)):
             for line in presentable(text).splitlines():
                 name, _, how = line.partition(": ")
-                self._open[one.parent].agents[name] = how
+                above.agents[name] = how
 
-    async def on_finished(self, event: ActionFinished, session: SessionId) -> None:
+    async def on_finished(self, event: events.ActionFinished, session: SessionId) -> None:
         calls, one = self._calls(event.id), self._open.pop(event.id, None)
         if one and one.parent:
-            if one.parent in self._open and isinstance(one.action, CallTool) and one.action.tool == START:
+            if one.starts_agents and (above := self._above(one)):
                 told = [presentable_line(str(run["line"])).partition(": ") for run in runs_in(event.observation)]
-                self._open[one.parent].agents.update({name: how for name, _, how in told})
+                above.agents.update({name: how for name, _, how in told})
             if calls and event.outcome not in ("ok", "denied"):
                 calls.failed += 1
             for form in await self._displays.forms(event.displays):
@@ -273,17 +240,19 @@ class ActionRenderer:
             return  # the reason was shown
         if one and one.asks and one.is_shown and event.outcome == "ok":
             return  # the answer was shown
-        is_cell = one is None or isinstance(one.action, RunCell)
+        is_cell = one is None or isinstance(one.action, events.RunCell)
         if one and isinstance(one.action, CallTool) and one.action.tool in _EDITS and event.outcome == "ok":
             if not event.files:  # else the diffs of the files are shown
                 self._transcript.write(*code.render_diff(event.observation))
         else:
             await self._result(event, session, one, is_cell=is_cell)
         await self._files(event)
-        self._transcript.write(render_status(event, "" if is_cell else exit_code(event)))
+        self._transcript.write(output.render_status(event, "" if is_cell else output.exit_code(event)))
         self._transcript.gap()
 
-    async def _result(self, event: ActionFinished, session: SessionId, one: _Open | None, *, is_cell: bool) -> None:
+    async def _result(
+        self, event: events.ActionFinished, session: SessionId, one: _Open | None, *, is_cell: bool
+    ) -> None:
         if one and one.calls:
             shown = [(tool, calls) for tool, calls in one.calls.items() if tool != START or not one.agents]
             self._transcript.write(*(Text(f"{INDENT}{tool}{calls.words}", "dim") for tool, calls in shown))
@@ -291,25 +260,26 @@ class ActionRenderer:
         whole = await self._displays.read(event.blobs[0] if event.blobs else None)
         if whole is None:
             whole = event.observation.encode("utf-8", "replace")
-        if not is_cell and (code := exit_code(event)):  # shown in the status line
+        if not is_cell and (code := output.exit_code(event)):  # shown in the status line
             whole = whole.rstrip(b"\n").removesuffix(f"[{code}]".encode())
         forms = await self._displays.forms(event.displays)
-        parts = split_observation(event, whole, [form.plain for form in forms])
-        width, bounds = self._transcript.width, CELL if is_cell else TOOL
+        parts = output.split_observation(event, whole, [form.plain for form in forms])
+        width, bounds = self._transcript.width, output.CELL if is_cell else output.TOOL
         way = f"/output {one.cell}" if one and one.cell and is_cell else "/output"
-        self._transcript.write(*render_excerpt(parts.stdout, bounds, width, way=way))
-        self._transcript.write(*render_excerpt(parts.stderr, bounds, width, way=way, style="red"))
+        self._transcript.write(*output.render_excerpt(parts.stdout, bounds, width, way=way))
+        self._transcript.write(*output.render_excerpt(parts.stderr, bounds, width, way=way, style="red"))
         for form in forms:
             await self._displays.show(form, session)
         if not any(form.plain.decode("utf-8", "replace") == parts.value for form in forms):
-            self._transcript.write(*render_excerpt(parts.value.encode("utf-8", "replace"), bounds, width, way=way))
+            value = parts.value.encode("utf-8", "replace")
+            self._transcript.write(*output.render_excerpt(value, bounds, width, way=way))
         if parts.error:
-            self._transcript.write(*traceback(parts.error))
+            self._transcript.write(*output.traceback(parts.error))
         for note in parts.notes:
             if not (event.rolled_back and "rolled back" in note):
                 self._note(note)
 
-    async def _files(self, event: ActionFinished) -> None:
+    async def _files(self, event: events.ActionFinished) -> None:
         for number, change in enumerate(event.files):
             before, after = [await self._displays.read(blob) for blob in (change.before, change.after)]
             diff = None
@@ -328,10 +298,14 @@ class ActionRenderer:
     def _calls(self, id_: ActionId) -> _Calls | None:
         """The calls of this tool, if a cell makes them."""
         one = self._open.get(id_)
-        above = self._open.get(one.parent) if one and one.parent else None
+        above = self._above(one) if one else None
         if one is None or above is None or not isinstance(one.action, CallTool):
             return None
         return above.calls.setdefault(presentable_line(one.action.tool), _Calls())
+
+    def _above(self, one: _Open) -> _Open | None:
+        """The cell that called it, if it still runs."""
+        return self._open.get(one.parent) if one.parent else None
 
     def _show(self, one: _Open) -> None:
         if not one.is_shown and one.parent is None:

@@ -177,12 +177,16 @@ def render_diff(diff: str, *, most: int = LINES, indent: str = "    ") -> list[R
     """Renders a unified diff, at most `most` lines of it."""
     shown = LineSanitizer()
     lines = [line for one in diff.rstrip("\n").split("\n") if (line := _presentable(one, shown)) is not None]
-    styled = colour_lines(lines)
-    if len(styled) > most:
-        head, tail = most * 2 // 3, most - most * 2 // 3
-        more = Text(f"... {len(styled) - head - tail:,} lines more", "dim italic")
-        styled = [*styled[:head], more, *styled[-tail:]]
-    return [HangingText(line, indent) for line in styled]
+    return [HangingText(line, indent) for line in elide_lines(colour_lines(lines), most)]
+
+
+def elide_lines(lines: list[Text], most: int) -> list[Text]:
+    """The first and last of them, if there are many."""
+    if len(lines) <= most + 1:
+        return lines
+    head, tail = most * 2 // 3, most - most * 2 // 3
+    more = Text(f"... {len(lines) - most:,} lines more", "dim italic")
+    return [*lines[:head], more, *lines[-tail:]]
 
 
 def colour_lines(lines: Sequence[str]) -> list[Text]:

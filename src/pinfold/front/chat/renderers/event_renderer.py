@@ -15,26 +15,15 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from pinfold import events
-from pinfold.app import PictureMode, compacted_in_words, rewound_in_words
+from pinfold.app import PictureMode
 from pinfold.events import ModelReplied
 from pinfold.front.chat.pictures import choose_way
 from pinfold.front.chat.renderers.action_renderer import ActionRenderer
-from pinfold.front.chat.renderers.markdown import LIVE_ROWS, MarkdownStream
+from pinfold.front.chat.renderers.markdown import MarkdownStream
 from pinfold.front.chat.renderers.output import TAIL
-from pinfold.front.chat.renderers.transcript import (
-    PIECE,
-    HangingText,
-    LastRows,
-    LineSanitizer,
-    SpacedTranscript,
-    Transcript,
-)
+from pinfold.front.chat.renderers.transcript import PIECE, HangingText, LineSanitizer, SpacedTranscript, Transcript
+from pinfold.front.pages import CUT_OFF, describe_change
 from pinfold.text import join_names, numerous, presentable, presentable_line
-
-_CUT_OFF = {
-    "length": "cut off: the model reached its output limit",
-    "filter": "cut off by the model's provider",
-}
 
 
 class ReplyRenderer:
@@ -59,7 +48,7 @@ class ReplyRenderer:
 
     def live(self) -> RenderableType | None:
         words = self._speech.render_unfinished() if self._speech else self._thinking.render_unfinished()
-        return LastRows(words, LIVE_ROWS) if words else None
+        return words or None
 
     def has_said(self, code: str) -> bool:
         """True if the last reply contains this code."""
@@ -110,8 +99,8 @@ class ReplyRenderer:
         self._speech, self._streamed = None, []
         self._has_thought = False
         self._answered = event.text
-        if event.finish in _CUT_OFF:
-            self._note(_CUT_OFF[event.finish])
+        if event.finish in CUT_OFF:
+            self._note(CUT_OFF[event.finish])
         if event.correction:
             self._note(f"not accepted as an answer: {event.correction}")
 
@@ -343,15 +332,8 @@ class EventRenderer:
                     self._line(f"opened again; lost: {join_names(lost, _NAMED)}", "yellow")
             case events.SessionChanged():
                 self._on_session_changed(event)
-            case events.SessionRewound():
-                self._line(rewound_in_words(event), "cyan")
-            case events.SessionForked(source=source):
-                self._line(f"forked from {source}; the above was copied from there", "cyan")
-            case events.ContextCompacted(cause="window" | "asked"):
-                self._line(compacted_in_words(event), "cyan")
-            case events.ContextCompacted(summary=summary):
-                told = f"The model still knows these variables: {summary}" if summary else "Variables and files stay."
-                self._line(f"Context cleared. {told}", "cyan")
+            case events.SessionRewound() | events.SessionForked() | events.ContextCompacted():
+                self._line(describe_change(event), "cyan")
             case events.Noticed(text=text):
                 self._line(text, "yellow")
             case events.Checkpointed(number=number, commit=commit, message=message, restored=restored):

@@ -238,7 +238,6 @@ class Splitter:
         return (block,) if block and block.lines else ()
 
 
-LIVE_ROWS = 6
 _TAIL = 8192
 """Characters of the unfinished block that are rendered. More than the live region shows, so that secrets are recognised."""
 _STEP = 2

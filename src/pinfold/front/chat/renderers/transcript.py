@@ -85,18 +85,6 @@ def with_gutter(code: Text, gutter: str, style: str = "", first: str = "") -> Ha
     return HangingText(code, first or gutter, gutter + " " * deep, style)
 
 
-class LastRows:
-    """The last rows of a text."""
-
-    def __init__(self, words: Text, rows: int) -> None:
-        self._words = words
-        self._rows = rows
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = self._words.wrap(console, options.max_width, overflow="fold")
-        yield from lines[-self._rows :]
-
-
 LIVE_ROWS = 8
 
 

@@ -41,13 +41,15 @@ def chat_here(given: dict[str, Any]) -> int:
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
         click.echo('pinfold: the chat needs a terminal; in a pipe or a script use: pinfold run "PROMPT"', err=True)
         return 2
+    import asyncio
+
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown", ""):
         from pinfold.front.chat.line_terminal import chat_in_lines
 
-        return chat_in_lines(given)
+        return asyncio.run(chat_in_lines(given))
     from pinfold.front.chat.frame import chat
 
-    return chat(given)
+    return asyncio.run(chat(given))
 
 
 def _is_terminal(stream: Any) -> bool:

@@ -17,6 +17,7 @@ import anyio
 import click
 from msgspec.structs import replace
 
+from pinfold import events
 from pinfold.app import (
     LiveSession,
     Options,
@@ -31,25 +32,7 @@ from pinfold.app import (
     rewound_in_words,
 )
 from pinfold.app.diagnostics.demo import Part, demo_model_name, make_demo_folder, provide_table
-from pinfold.events import (
-    ActionFinished,
-    ActionId,
-    ActionProposed,
-    Configure,
-    ModelReplied,
-    Noticed,
-    PinfoldError,
-    RunCell,
-    Say,
-    SessionId,
-    TurnEnded,
-    TurnFailed,
-    TurnInterrupted,
-    Undo,
-    new_action_id,
-    new_session_id,
-    new_turn_id,
-)
+from pinfold.events import PinfoldError, SessionId
 from pinfold.front.flags import PATH, sandbox_option
 from pinfold.text import NO_OUTPUT, homely, presentable, presentable_line
 
@@ -72,7 +55,7 @@ class DemoFailed(PinfoldError):
 @click.option("--fast", is_flag=True, help="Do not pause for reading.")
 def demo_command(workspace: Path | None, sandbox: str | None, fast: bool) -> int:
     """Show what Pinfold does in half a minute: offline, without a key, with a recorded model and a real sandbox."""
-    session = new_session_id()
+    session = events.new_session_id()
     folder = workspace or make_demo_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -191,7 +174,7 @@ class _Demo:
         stage.fact("sales.csv before", before)
         stage.fact("sales.csv now", _digest(self._table))
         await stage.types("/undo")
-        rewound = await rewind(live, Undo(), live.log.seq)
+        rewound = await rewind(live, events.Undo(), live.log.seq)
         stage.detail(rewound_in_words(rewound))
         after = _digest(self._table)
         if after != before:
@@ -232,28 +215,28 @@ class _Demo:
         return float(await _value(live, "missed"))
 
     async def _turn(self, live: LiveSession, part: Part, prompt: str) -> None:
-        stage, turn, cells = self._stage, new_turn_id(), set[ActionId]()
+        stage, turn, cells = self._stage, events.new_turn_id(), set[events.ActionId]()
         await stage.types(prompt)
-        await live.submit(Configure(model=demo_model_name(part)))
-        async with aclosing(follow(live, Say(turn=turn, text=prompt), self._told)) as feed:
+        await live.submit(events.Configure(model=demo_model_name(part)))
+        async with aclosing(follow(live, events.Say(turn=turn, text=prompt), self._told)) as feed:
             async for item in feed:
                 match event_of(item):
-                    case Noticed(text=text):
+                    case events.Noticed(text=text):
                         await stage.remarks(f"(Note: {text})")
-                    case ModelReplied(text=text, actions=actions) if actions:
+                    case events.ModelReplied(text=text, actions=actions) if actions:
                         await stage.says(text)
-                    case ActionProposed(id=id_, turn=of, action=RunCell(code=code)) if of == turn:
+                    case events.ActionProposed(id=id_, turn=of, action=events.RunCell(code=code)) if of == turn:
                         cells.add(id_)
                         stage.code(code)
-                    case ActionFinished(id=id_, outcome=outcome, observation=seen) if id_ in cells:
+                    case events.ActionFinished(id=id_, outcome=outcome, observation=seen) if id_ in cells:
                         if outcome != "ok":
                             raise DemoFailed(f"a cell ended with {outcome}: {presentable_line(seen[-300:])}")
                         if seen.strip() not in _SILENT:
                             await stage.output(seen)
-                    case TurnEnded(text=text):
+                    case events.TurnEnded(text=text):
                         self._told = live.log.seq
                         return await stage.says(text)
-                    case TurnFailed(error=words) | TurnInterrupted(reason=words):
+                    case events.TurnFailed(error=words) | events.TurnInterrupted(reason=words):
                         raise DemoFailed(words)
                     case _:
                         pass
@@ -273,7 +256,7 @@ class _Demo:
 
 async def _value(live: LiveSession, code: str) -> str:
     """The value of an expression in the session."""
-    performed = await live.act(new_action_id(), RunCell(code=code))
+    performed = await live.act(events.new_action_id(), events.RunCell(code=code))
     if performed.value is None:
         raise DemoFailed(f"{code} has no value in the session: {presentable_line(performed.observation)}")
     return performed.value

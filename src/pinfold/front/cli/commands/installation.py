@@ -19,23 +19,9 @@ from pinfold.app import (
     current_folder,
     environment_status,
     load_config,
+    models,
 )
 from pinfold.app.config import SandboxConfig
-from pinfold.app.models import (
-    EXTRAS,
-    FoundServer,
-    Pulling,
-    Reachable,
-    ServeOptions,
-    add_extras,
-    find_weights,
-    installation,
-    missing_modules,
-    pull_model,
-    reachable_models,
-    requirements,
-    serve_model,
-)
 from pinfold.app.session import BUILDING, build_for_session
 from pinfold.events import Json, plain_json
 from pinfold.front.cli.terminal import show, show_rows
@@ -76,7 +62,7 @@ def list_models(as_json: bool) -> None:
 
     Each with its name for --model, its context in tokens, and how it calls tools.
     """
-    reachable = anyio.run(reachable_models)
+    reachable = anyio.run(models.reachable_models)
     if as_json:
         click.echo(without_known(plain_json(_model_fields(reachable))))
         return
@@ -84,7 +70,7 @@ def list_models(as_json: bool) -> None:
         show(line)
 
 
-def _model_fields(reachable: Reachable) -> dict[str, Json]:
+def _model_fields(reachable: models.Reachable) -> dict[str, Json]:
     inside = [
         {
             "name": one.weights.name,
@@ -102,7 +88,7 @@ def _model_fields(reachable: Reachable) -> dict[str, Json]:
     return {"builtin": inside, "servers": list(map(_server_fields, reachable.servers)), "keys": keys}
 
 
-def _server_fields(server: FoundServer) -> dict[str, Json]:
+def _server_fields(server: models.FoundServer) -> dict[str, Json]:
     return {
         "kind": server.kind,
         "url": server.base_url,
@@ -114,7 +100,7 @@ def _server_fields(server: FoundServer) -> dict[str, Json]:
     }
 
 
-def _models_page(reachable: Reachable) -> Iterator[str]:
+def _models_page(reachable: models.Reachable) -> Iterator[str]:
     yield "inside"
     for inside in reachable.inside:
         weights = inside.weights
@@ -167,14 +153,15 @@ def serve(what: str, port: int, host: str, key: str | None, context: int | None)
         click.echo(url)
         say(f"serving {name} at {url}; Ctrl-C ends it")
 
-    anyio.run(serve_model, ServeOptions(what=what, host=host, port=port, key=key, context=context), say, announce)
+    options = models.ServeOptions(what=what, host=host, port=port, key=key, context=context)
+    anyio.run(models.serve_model, options, say, announce)
 
 
 def fetch(name: str) -> None:
     """Download a model with progress; silent if it is here already. Raises PinfoldError."""
     work = _Work(step=0.1)
 
-    def show_progress(pulling: Pulling) -> None:
+    def show_progress(pulling: models.Pulling) -> None:
         counted = f"{pulling.done / 1e6:,.0f} of {pulling.total / 1e6:,.0f} MB" if pulling.total else ""
         work.shown.show(_PHASES[pulling.phase], pulling.done, pulling.total, counted)
 
@@ -187,11 +174,11 @@ def fetch(name: str) -> None:
     before = signal.signal(signal.SIGINT, leave)
     try:
         with work:
-            path = anyio.run(pull_model, name, show_progress)
+            path = anyio.run(models.pull_model, name, show_progress)
     finally:
         signal.signal(signal.SIGINT, before)
     if work.shown.began:
-        work.say_ready(f"{find_weights(name)[0].title}, {path}" if path else name)
+        work.say_ready(f"{models.find_weights(name)[0].title}, {path}" if path else name)
 
 
 @click.group("env")
@@ -301,27 +288,27 @@ def extras_command() -> None:
 def list_(as_json: bool) -> None:
     """List the extras, what they are for, and which are installed."""
     rows: list[tuple[Json, str]] = []
-    for name, extra in EXTRAS.items():
-        is_here = not missing_modules(name)
-        fields = {"name": name, "installed": is_here, "for": extra.words, "packages": requirements(name)}
+    for name, extra in models.EXTRAS.items():
+        is_here = not models.missing_modules(name)
+        fields = {"name": name, "installed": is_here, "for": extra.words, "packages": models.requirements(name)}
         rows.append((fields, f"{name:<14}{'installed' if is_here else 'not here':<11}{extra.words}"))
     show_rows(rows, as_json=as_json)
 
 
 @extras_command.command("add")
-@click.argument("names", nargs=-1, required=True, type=click.Choice(list(EXTRAS)), metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, type=click.Choice(list(models.EXTRAS)), metavar="NAME...")
 def add(names: tuple[str, ...]) -> None:
     """Install extras into Pinfold's own environment: with the lock file in a checkout, else with uv or pipx.
 
     They stay when Pinfold is upgraded.
     """
-    wanted = [name for name in dict.fromkeys(names) if missing_modules(name)]
+    wanted = [name for name in dict.fromkeys(names) if models.missing_modules(name)]
     if not wanted:
         say(f"{' and '.join(names)}: installed already")
         return
-    here = installation()
-    packages = ", ".join(package for name in wanted for package in requirements(name))
+    here = models.installation()
+    packages = ", ".join(package for name in wanted for package in models.requirements(name))
     say(f"adding {' and '.join(wanted)} ({packages}) to the {here.kind} {here.folder}")
     with _Work(step=0.25) as work:
-        add_extras(wanted, work.report)
+        models.add_extras(wanted, work.report)
     work.say_ready(f"{' and '.join(wanted)} installed")

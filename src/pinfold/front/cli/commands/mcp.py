@@ -16,27 +16,7 @@ import msgspec
 from anyio import to_thread
 
 from pinfold.app import ConfigError, background, current_folder, load_config
-from pinfold.app.session.mcp import (
-    EntryOptions,
-    Field,
-    InvalidAnswer,
-    ServerFailed,
-    ServerInspector,
-    ServerListing,
-    build_entry,
-    fields_of,
-    find_project_server,
-    find_spec,
-    forget,
-    inspect_servers,
-    is_yes,
-    list_servers,
-    load_servers_for,
-    registry_hint,
-    remove_entry,
-    spec_of,
-    write_entry,
-)
+from pinfold.app.session import mcp
 from pinfold.app.trust import SERVERS, describe_server, grant_reach
 from pinfold.events import Json, Reach, plain_json
 from pinfold.front.cli.terminal import agrees, can_be_redrawn, confirm, is_terminal, show, tell
@@ -63,8 +43,8 @@ def _tell(text: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per server.")
 def list_(as_json: bool) -> None:
     """List servers: where each runs, its tools, its last failure. Starts none of them."""
-    named = load_servers_for(current_folder())
-    for one in list_servers(named.specs):
+    named = mcp.load_servers_for(current_folder())
+    for one in mcp.list_servers(named.specs):
         if as_json:
             click.echo(plain_json(_fields(one)))
             continue
@@ -75,8 +55,8 @@ def list_(as_json: bool) -> None:
         _tell(line)
 
 
-def _fields(one: ServerListing) -> dict[str, Json]:
-    spec, failure = one.spec, one.failure
+def _fields(one: mcp.ServerListing) -> dict[str, Json]:
+    spec = one.spec
     return {
         "name": spec.name,
         "transport": spec.transport,
@@ -85,11 +65,11 @@ def _fields(one: ServerListing) -> dict[str, Json]:
         "started": list(describe_server(spec)),
         "tools": one.tools,
         "trusted": one.trusted,
-        "failed": None if failure is None else {"why": failure.why, "at": failure.at, "until": failure.until},
+        "failed": one.failure,
     }
 
 
-def _line(one: ServerListing) -> str:
+def _line(one: mcp.ServerListing) -> str:
     tools = "never seen" if one.tools is None else f"{one.tools} tools"
     trusted = ", trusted" if one.trusted else ""
     line = f"{one.spec.name:<20} {tools + trusted:<20} {one.where}"
@@ -121,28 +101,28 @@ def add(name: str, no_check: bool, **given: Any) -> None:
     pinfold mcp add files -- npx -y @modelcontextprotocol/server-filesystem /data
     pinfold mcp add github https://api.githubcopilot.com/mcp/ --header 'Authorization=Bearer ${GITHUB_TOKEN}'
     """
-    entry = build_entry(EntryOptions(**given))
+    entry = mcp.build_entry(mcp.EntryOptions(**given))
     folder = current_folder()
-    if any(one.name == name.replace("-", "_") for one in load_servers_for(folder).specs):
+    if any(one.name == name.replace("-", "_") for one in mcp.load_servers_for(folder).specs):
         raise ConfigError(f"there is a server {name!r} already; remove it first: pinfold mcp remove {name}")
-    spec = spec_of(name, entry)
+    spec = mcp.spec_of(name, entry)
     if no_check:
-        write_entry(name, entry)
+        mcp.write_entry(name, entry)
         _tell(f"{spec.name} is added, but was not checked: its tools are accepted as they are at first use")
         return
 
-    if hint := registry_hint(spec):
+    if hint := mcp.registry_hint(spec):
         _tell(hint)
 
     async def look() -> None:
-        async with inspect_servers((spec,), folder, TerminalElicitation()) as found:
+        async with mcp.inspect_servers((spec,), folder, TerminalElicitation()) as found:
             try:
                 await _connect_server(found, spec.name)
-            except ServerFailed as failure:
-                forget(spec)
+            except mcp.ServerFailed as failure:
+                mcp.forget(spec)
                 why = str(failure).replace(f" in {spec.origin}", "")  # which has no such entry
-                raise ServerFailed(f"{why}; nothing was added (--no-check adds it anyway)") from None
-            write_entry(name, entry)
+                raise mcp.ServerFailed(f"{why}; nothing was added (--no-check adds it anyway)") from None
+            mcp.write_entry(name, entry)
             _tell(f"{spec.name} is added; in code it is servers.{spec.name}")
             _print_tools(found, spec.name)
             later = f"you are asked about each call; to trust what it says of its tools: pinfold mcp trust {name}"
@@ -164,11 +144,11 @@ def add(name: str, no_check: bool, **given: Any) -> None:
 @click.argument("name")
 def remove(name: str) -> None:
     """Remove one of your servers. Pinfold also forgets that you trusted it, and signs you out of it."""
-    known = load_servers_for(current_folder()).specs
-    remove_entry(name)
+    known = mcp.load_servers_for(current_folder()).specs
+    mcp.remove_entry(name)
     for spec in known:
         if name in (spec.name, spec.name.replace("_", "-")):
-            forget(spec)
+            mcp.forget(spec)
     _tell(f"{name} is removed")
 
 
@@ -190,12 +170,12 @@ def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> 
     folder = current_folder()
     if reach or hosts:
         _give_reach(folder, name, reach or "network", hosts, yes=yes)
-    spec = find_spec(load_servers_for(folder), name)
+    spec = mcp.find_spec(mcp.load_servers_for(folder), name)
     for line in describe_server(spec):
         click.echo(line)
 
     async def look() -> None:
-        async with inspect_servers((spec,), folder, TerminalElicitation()) as found:
+        async with mcp.inspect_servers((spec,), folder, TerminalElicitation()) as found:
             await _connect_server(found, spec.name)
             difference = found.difference(spec.name)
             if found.is_trusted(spec.name) and not difference:
@@ -210,7 +190,7 @@ def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> 
     anyio.run(look)
 
 
-def _trust(found: ServerInspector, name: str) -> None:
+def _trust(found: mcp.ServerInspector, name: str) -> None:
     found.trust(name)
     _tell(f"{name} is trusted until it changes")
 
@@ -221,7 +201,7 @@ def _give_reach(folder: Path, name: str, reach: Reach, hosts: tuple[str, ...], *
     if reach == "network" and not hosts:
         raise click.UsageError("--reach network needs --host HOST")
     project = load_config(folder).obeyed.get(SERVERS)
-    spec = find_project_server(project, str(folder / SERVERS), name) if project else None
+    spec = mcp.find_project_server(project, str(folder / SERVERS), name) if project else None
     if spec is None:
         raise ConfigError(
             f"{folder / SERVERS} has no server {name!r}, or is not trusted yet; "
@@ -242,12 +222,12 @@ def call(tool: str, args: tuple[str, ...], as_json: bool) -> None:
     """Call a tool and print its result; without a tool, print the server's tools."""
     folder = current_folder()
     server, _, name = tool.partition(".")
-    spec = find_spec(load_servers_for(folder), server)
+    spec = mcp.find_spec(mcp.load_servers_for(folder), server)
     if not name and args:
         raise click.UsageError(f"which tool of {server}? Write {server}.TOOL")
 
     async def look() -> None:
-        async with inspect_servers((spec,), folder, TerminalElicitation()) as found:
+        async with mcp.inspect_servers((spec,), folder, TerminalElicitation()) as found:
             await _connect_server(found, spec.name)
             if not name:
                 _print_tools(found, spec.name, as_json=as_json)
@@ -261,7 +241,7 @@ def call(tool: str, args: tuple[str, ...], as_json: bool) -> None:
     anyio.run(look)
 
 
-def _arguments(found: ServerInspector, server: str, tool: str, args: Sequence[str]) -> Mapping[str, Json]:
+def _arguments(found: mcp.ServerInspector, server: str, tool: str, args: Sequence[str]) -> Mapping[str, Json]:
     if len(args) == 1 and args[0].lstrip().startswith("{"):
         try:
             return json.loads(args[0])
@@ -284,7 +264,7 @@ def _value(text: str) -> Json:
         return text
 
 
-async def _connect_server(found: ServerInspector, name: str) -> None:
+async def _connect_server(found: mcp.ServerInspector, name: str) -> None:
     # A remote server may have the user sign in meanwhile: no spinner then.
     is_drawn = found.is_program(name) and can_be_redrawn(sys.stderr)
     spinner = Spinner(f"starting {name}")
@@ -296,10 +276,10 @@ async def _connect_server(found: ServerInspector, name: str) -> None:
     finally:
         spinner.clear()
     if failed:
-        raise ServerFailed(failed[name])
+        raise mcp.ServerFailed(failed[name])
 
 
-def _print_tools(found: ServerInspector, name: str, *, as_json: bool = False) -> None:
+def _print_tools(found: mcp.ServerInspector, name: str, *, as_json: bool = False) -> None:
     for one in found.list_offers(name):
         if as_json:
             click.echo(plain_json(one))
@@ -318,7 +298,7 @@ class TerminalElicitation:
         return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
     async def elicit(self, server: str, message: str, schema: Mapping[str, Json]) -> Mapping[str, Json] | None:
-        fields = fields_of(schema)
+        fields = mcp.fields_of(schema)
         if not self._is_there or fields is None:
             return None
         _tell(f"{server} asks: {message}")
@@ -328,7 +308,7 @@ class TerminalElicitation:
             if found is None:
                 return None
             filled |= found
-        if not fields and not is_yes(await to_thread.run_sync(_prompt, "yes or no")):
+        if not fields and not mcp.is_yes(await to_thread.run_sync(_prompt, "yes or no")):
             return None
         return filled
 
@@ -345,7 +325,7 @@ def _prompt(words: str) -> str:
     return click.prompt(presentable_line(words), default="", show_default=False, err=True)
 
 
-def _field(field: Field) -> dict[str, Json] | None:
+def _field(field: mcp.Field) -> dict[str, Json] | None:
     """Empty if it was left out; None if a required answer is missing."""
     choices = f" [{', '.join(field.options)}]" if field.options else ""
     words = _prompt(f"{field.question}{choices}")
@@ -353,6 +333,6 @@ def _field(field: Field) -> dict[str, Json] | None:
         return None if field.is_required else {}
     try:
         return {field.name: field.value(words)}
-    except InvalidAnswer as error:
+    except mcp.InvalidAnswer as error:
         tell(str(error))
         return _field(field)

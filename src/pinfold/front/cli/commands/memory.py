@@ -12,7 +12,7 @@ import click
 from pinfold.app import current_folder, load_config
 from pinfold.app.session import Note, describe_note, open_memory, refuse_secrets, search_notes
 from pinfold.events import plain_json
-from pinfold.front.cli.terminal import confirm, is_terminal, show, tell
+from pinfold.front.cli.terminal import confirm, is_terminal, show, show_page, tell
 from pinfold.front.flags import PATH
 from pinfold.front.pages import note_fields, notes_page
 from pinfold.text import first_line, numerous
@@ -131,7 +131,4 @@ def _place(*, here: bool) -> Path | None:
 
 def _show(notes: Sequence[Note], *, as_json: bool, nothing: str) -> None:
     width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else _PIPED
-    for line in (plain_json(describe_note(note)) for note in notes) if as_json else notes_page(notes, width=width):
-        click.echo(line.encode("utf-8", "backslashreplace"))
-    if not notes and not as_json:
-        tell(nothing)
+    show_page(map(describe_note, notes), notes_page(notes, width=width), as_json=as_json, nothing=nothing)

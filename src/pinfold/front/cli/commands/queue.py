@@ -9,7 +9,6 @@ from typing import Any
 
 import anyio
 import click
-from msgspec.structs import asdict
 
 from pinfold.app import (
     ConfigError,
@@ -66,7 +65,7 @@ def add_task(prompt: str, given: dict[str, Any]) -> QueuedTask:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per task.")
 def list_command(as_json: bool) -> None:
     """List all tasks, and what became of them."""
-    show_rows(((asdict(task), _line(task)) for task in TaskQueue().tasks()), as_json=as_json, nothing="No tasks.")
+    show_rows(((task, _line(task)) for task in TaskQueue().tasks()), as_json=as_json, nothing="No tasks.")
 
 
 def _line(task: QueuedTask) -> str:

@@ -135,13 +135,7 @@ def list_(session: str, as_json: bool) -> None:
     found, folder = SessionStore().find(session)
     with read_session(folder, found) as (log, damage):
         made = checkpoints_in(log.read(damage=damage))
-    rows = (
-        (
-            {"number": one.number, "at": one.at, "message": one.message, "commit": one.commit},
-            f"{one.number:>4}  {one.at[:19]}  {one.commit[:12]}  {one.message}",
-        )
-        for one in made
-    )
+    rows = ((one, f"{one.number:>4}  {one.at[:19]}  {one.commit[:12]}  {one.message}") for one in made)
     nothing = f"{found} has no checkpoints; turn them on: pinfold checkpoint on -s {found}"
     show_rows(rows, as_json=as_json, nothing=nothing)
 

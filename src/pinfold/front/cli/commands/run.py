@@ -12,6 +12,7 @@ import anyio
 import click
 from msgspec.structs import replace
 
+from pinfold import events
 from pinfold.app import (
     BUILTIN,
     ConfigError,
@@ -35,24 +36,7 @@ from pinfold.app import (
 )
 from pinfold.app.models import CallOptions, is_usable
 from pinfold.app.session import packages_to_build, read_schema
-from pinfold.events import (
-    ActionId,
-    Command,
-    Continue,
-    Delta,
-    Entry,
-    Event,
-    Image,
-    Interrupt,
-    Say,
-    SessionId,
-    TurnEnded,
-    TurnFailed,
-    TurnId,
-    TurnInterrupted,
-    new_session_id,
-    new_turn_id,
-)
+from pinfold.events import Command, Delta, Entry, Event, Say, SessionId
 from pinfold.front.cli.terminal import STOP_SIGNALS
 from pinfold.front.cli.turn_streams import JsonLines, Plain, Streams, TurnInput, prompt_from, show_notice
 from pinfold.front.flags import PATH, flags_of, from_options, mount_settings, turn_options
@@ -94,7 +78,7 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
 
         return run_in_background(text, given)
     along = TurnInput(text, given["data"], given["attach"], beside=prompt not in (None, "-") or file not in (None, "-"))
-    session = new_session_id()
+    session = events.new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
     schema = None if given["output_schema"] is None else read_schema(given["output_schema"])
     options = replace(options, title=given["title"], answer_schema=schema, **mount_settings(given))
@@ -125,7 +109,7 @@ async def _new_turn(
     def open_link() -> AbstractAsyncContextManager[Link]:
         return open_session(None, session, options) if folder is None else connect(folder, session, options)
 
-    turn, images = new_turn_id(), list[Image]()
+    turn, images = events.new_turn_id(), list[events.Image]()
     opened = along.wrap_opening(open_link, folder, images)
     notebook = None
     if given["notebook"]:
@@ -159,7 +143,7 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
     found, folder = SessionStore().find(session)
     options = resume_options(found, folder, given["workspace"], flags_of(given))
     options = replace(options, **mount_settings(given))
-    said = Say(turn=new_turn_id(), text=prompt) if prompt else None
+    said = Say(turn=events.new_turn_id(), text=prompt) if prompt else None
 
     def command_for(standing: SessionStatus) -> Command:
         if standing.no_model:
@@ -168,9 +152,9 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
             case _ if said:
                 return said
             case "open":
-                return Continue()
+                return events.Continue()
             case "interrupted" | "failed":
-                return Say(turn=new_turn_id(), text="Continue.")
+                return Say(turn=events.new_turn_id(), text="Continue.")
             case _:
                 raise ConfigError(f"{found} has no interrupted turn: give a prompt, pinfold resume {found} PROMPT")
 
@@ -211,11 +195,11 @@ async def _run_turn(
     shown = JsonLines() if given["as_json"] else Plain(quiet=given["quiet"])
     session, end = await follow_to_end(opening, command_for, shown)
     match end:
-        case TurnEnded():
+        case events.TurnEnded():
             return 0
-        case TurnFailed(temporary=True):
+        case events.TurnFailed(temporary=True):
             code = 75
-        case TurnInterrupted():
+        case events.TurnInterrupted():
             code = 130
         case _:
             code = 1
@@ -239,14 +223,16 @@ async def follow_to_end(
         return talk.link.session, None
 
 
-async def stop_on_signal(link: Link, target: TurnId | ActionId | None, spinner: Spinner | None = None) -> None:
+async def stop_on_signal(
+    link: Link, target: events.TurnId | events.ActionId | None, spinner: Spinner | None = None
+) -> None:
     """The first Ctrl-C interrupts the turn and keeps its state; a second one, or a turn that does not stop, ends the command."""
     with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
         await anext(signals)
         if spinner:
             spinner.clear()
         say("stopping (press again to leave at once)")
-        await link.submit(Interrupt(target=target))
+        await link.submit(events.Interrupt(target=target))
         with anyio.move_on_after(_STOP_S):
             await anext(signals)
     raise KeyboardInterrupt

@@ -20,22 +20,11 @@ from pinfold.app import (
     current_folder,
     forget_scratch,
     new_session_options,
+    ownership,
     private_dir,
     state_dir,
 )
 from pinfold.app.clients import ClientSessions, OpenTerms, ServedSessions, read_or_make_token, server_token
-from pinfold.app.ownership import (
-    Daemon,
-    Helper,
-    RunningServer,
-    ask_daemon,
-    record_server,
-    running_helper,
-    running_server,
-    stop_daemon,
-    stop_helper,
-    stop_server,
-)
 from pinfold.app.ownership.daemon import IDLE_S, POOL
 from pinfold.events import new_session_id
 from pinfold.front.cli.commands.run import with_model
@@ -59,20 +48,20 @@ def up_command(what: str | None, session: str | None, idle: float, pool: int, as
     """
     if session is not None:
         found, _ = SessionStore().find(session)
-        is_closed = anyio.run(ask_daemon, {"op": "close", "session": found}) is not None
+        is_closed = anyio.run(ownership.ask_daemon, {"op": "close", "session": found}) is not None
         return _report_result(is_closed, f"{found} is closed")
     if what == "status":
-        return _status(anyio.run(ask_daemon, {"op": "status"}), running_helper(), as_json)
+        return _status(anyio.run(ownership.ask_daemon, {"op": "status"}), ownership.running_helper(), as_json)
     if what == "stop":
-        helper_has_ended, up_has_ended = stop_helper(), anyio.run(stop_daemon)
+        helper_has_ended, up_has_ended = ownership.stop_helper(), anyio.run(ownership.stop_daemon)
         if helper_has_ended:
             show("the warm helper has ended")
         return 0 if helper_has_ended and not up_has_ended else _report_result(up_has_ended, "pinfold up has ended")
-    anyio.run(_serve_until_signal, Daemon(idle_s=idle, pool=pool))
+    anyio.run(_serve_until_signal, ownership.Daemon(idle_s=idle, pool=pool))
     return 0
 
 
-async def _serve_until_signal(up: Daemon) -> None:
+async def _serve_until_signal(up: ownership.Daemon) -> None:
     async def stop_on_signal() -> None:
         with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
             await anext(signals)
@@ -85,7 +74,7 @@ async def _serve_until_signal(up: Daemon) -> None:
         await up.serve(lambda words: show(f"pinfold up: ready, {words}; Ctrl-C ends it"))
 
 
-def _status(answer: dict[str, Any] | None, helper: Helper | None, as_json: bool) -> int:
+def _status(answer: dict[str, Any] | None, helper: ownership.Helper | None, as_json: bool) -> int:
     if as_json:
         about = {"pid": helper.pid, "mb": helper.mb} if helper else None
         click.echo(json.dumps({"running": answer is not None, **(answer or {}), "helper": about}))
@@ -228,14 +217,14 @@ def _serve(given: dict[str, Any]) -> None:
     with ExitStack() as on_record:
 
         def ready(started: Started) -> None:
-            on_record.enter_context(record_server(started.url, token_file))
+            on_record.enter_context(ownership.record_server(started.url, token_file))
             link = f"{started.url}/#code={started.code}"
             tell(f"pinfold: serving at {link}")
             tell(f"pinfold: {started.notice}; API clients use the token in {token_file}; Ctrl-C ends it")
             if not given["no_open"]:
                 click.launch(link)
 
-        anyio.run(serve, ServedSessions(terms, Daemon(idle_s=given["idle"])), address, token, ready)
+        anyio.run(serve, ServedSessions(terms, ownership.Daemon(idle_s=given["idle"])), address, token, ready)
 
 
 def _model_or_none(workspace: Path | None, flags: dict[str, Any]) -> str | None:
@@ -255,13 +244,13 @@ def _token_file() -> Path:
 
 
 def _start_daemon(given: dict[str, Any]) -> None:
-    if running := running_server():
+    if running := ownership.running_server():
         raise ConfigError(f"pinfold serve runs already, at {running.url}; end it with: pinfold serve stop")
     log = private_dir(state_dir()) / "serve.log"
     log.unlink(missing_ok=True)
     child = start_in_background([*_own_arguments("--daemon"), "--no-open"], log)
     until = time.monotonic() + _START_S
-    while (running := running_server()) is None or running.pid != child.pid:
+    while (running := ownership.running_server()) is None or running.pid != child.pid:
         if child.poll() is not None:
             raise ConfigError(f"pinfold serve did not start: {log.read_text('utf-8', 'replace').strip()}")
         if time.monotonic() > until:
@@ -275,11 +264,10 @@ def _start_daemon(given: dict[str, Any]) -> None:
 
 def _own_arguments(without: str) -> list[str]:
     """This command as it was typed, but for one flag."""
-    arguments = sys.argv[1:]
-    return [argument for argument in arguments if argument != without]
+    return [argument for argument in sys.argv[1:] if argument != without]
 
 
-def _login_link(running: RunningServer) -> str:
+def _login_link(running: ownership.RunningServer) -> str:
     """An address that a page can log in with."""
     import httpx2
 
@@ -291,7 +279,7 @@ def _login_link(running: RunningServer) -> str:
 @serve_command.command("open")
 def open_command() -> None:
     """Open the page of the running server in the browser."""
-    running = running_server()
+    running = ownership.running_server()
     if running is None:
         raise ConfigError(f"{_NOT_RUNNING}; start it with: pinfold serve --daemon")
     link = _login_link(running)
@@ -303,7 +291,7 @@ def open_command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status_command(as_json: bool) -> int:
     """Say whether a server runs, and where."""
-    running = running_server()
+    running = ownership.running_server()
     if as_json:
         about = {"pid": running.pid, "url": running.url, "up_s": round(time.time() - running.began)} if running else {}
         click.echo(json.dumps({"running": running is not None, **about}))
@@ -315,7 +303,7 @@ def status_command(as_json: bool) -> int:
 @serve_command.command("stop")
 def stop_command() -> int:
     """End the running server; its sessions can be resumed."""
-    is_stopped = stop_server()
+    is_stopped = ownership.stop_server()
     show("pinfold serve has ended" if is_stopped else _NOT_RUNNING)
     return 0 if is_stopped else 1
 
@@ -323,7 +311,7 @@ def stop_command() -> int:
 @serve_command.command("token")
 def token_command() -> None:
     """Print the token of API clients."""
-    running = running_server()
+    running = ownership.running_server()
     click.echo(read_or_make_token(Path(running.token_file) if running else _token_file()))
 
 

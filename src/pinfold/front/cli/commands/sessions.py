@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, assert_never, cast, get_args
 import anyio
 import click
 
+from pinfold import events
 from pinfold.app import (
     OutboundTotal,
     SessionStore,
@@ -29,40 +30,10 @@ from pinfold.app import (
 from pinfold.app.clients import build_history, entries_on_disk
 from pinfold.app.storage import build_session_tree, list_nodes
 from pinfold.app.storage.exports import SessionExport, export_name, label_stored_display, save, session_bytes
-from pinfold.events import (
-    ActionFinished,
-    ActionId,
-    ActionProposed,
-    BlobId,
-    CallTool,
-    Event,
-    FileChange,
-    Json,
-    ModelReplied,
-    Noticed,
-    PinfoldError,
-    RunCell,
-    SessionForked,
-    SessionId,
-    SessionRewound,
-    TurnFailed,
-    TurnInterrupted,
-    UserSpoke,
-    plain_json,
-)
-from pinfold.front.cli.terminal import show, show_rows, tell
+from pinfold.events import BlobId, Event, Json, PinfoldError, SessionId
+from pinfold.front import pages
+from pinfold.front.cli.terminal import show, show_page, show_rows, tell
 from pinfold.front.flags import PATH
-from pinfold.front.pages import (
-    Contents,
-    branches_page,
-    changes_page,
-    columns,
-    cost_page,
-    cut,
-    diff_page,
-    size_in_words,
-    variables_page,
-)
 from pinfold.text import cap_text, first_line, homely, numerous, presentable, presentable_line
 
 View: TypeAlias = Literal["vars", "files", "diff", "cost", "branches"]
@@ -131,7 +102,7 @@ def show_command(session: str, view: View | None, as_json: bool, sent: bool, dis
             shown = 0
             for entry in entries:
                 _show_event(entry.event, cells)
-                for ref in entry.event.displays if isinstance(entry.event, ActionFinished) else ():
+                for ref in entry.event.displays if isinstance(entry.event, events.ActionFinished) else ():
                     shown += 1
                     show(f"  [{label_stored_display(shown, ref, log.blobs.get)}]")
     if damage:
@@ -158,7 +129,7 @@ def search(words: tuple[str, ...], as_json: bool, exact: bool) -> int:
     found = store.search_exactly(words) if exact else store.search(words)
     for item, hits in found:
         if as_json:
-            click.echo(plain_json({**_fields(item), "matches": hits}))
+            click.echo(events.plain_json({**_fields(item), "matches": hits}))
             continue
         show(f"{item.id}  {ago(item.summary.last)}  {_title(item)}")
         for hit in hits[:_HITS]:
@@ -189,7 +160,7 @@ def gc(keep_days: float | None, quota_gb: float | None) -> None:
     gone = SessionStore().collect(keep_days=limits.keep_days, quota_bytes=limits.quota_gb * 1e9)
     for item in gone:
         tell(f"removed {item.id}  {_title(item)}")
-    tell(f"{len(gone)} removed, {size_in_words(sum(item.size for item in gone))} freed")
+    tell(f"{len(gone)} removed, {pages.size_in_words(sum(item.size for item in gone))} freed")
 
 
 @sessions_command.command("rename")
@@ -217,7 +188,7 @@ def _fields(item: StoredSession) -> dict[str, Json]:
 
 
 def _line(item: StoredSession) -> str:
-    size, status = size_in_words(item.size), _status(item)
+    size, status = pages.size_in_words(item.size), _status(item)
     return f"{item.id}  {item.summary.last[:16]}  {size:>9}  {status:<8}  {_folder(item)}  {_title(item)}"
 
 
@@ -227,7 +198,7 @@ def rows(stored: Sequence[StoredSession], width: int | None = None) -> list[str]
     table = {
         "ID": [str(item.id) for item in stored],
         "LAST USED": [ago(item.summary.last) for item in stored],
-        "SIZE": [size_in_words(item.size) for item in stored],
+        "SIZE": [pages.size_in_words(item.size) for item in stored],
         "STATE": [_status(item) for item in stored],
         "FOLDER": [_end_of(_folder(item), max(8, min(_FOLDER, width // 4))) for item in stored],
         "TITLE": [_whole_title(item) for item in stored],
@@ -236,7 +207,7 @@ def rows(stored: Sequence[StoredSession], width: int | None = None) -> list[str]
         del table["STATE"]
     if width < _WIDE:
         del table["SIZE"]
-    return columns(zip(*([name, *cells] for name, cells in table.items()), strict=True), width=width)
+    return pages.columns(zip(*([name, *cells] for name, cells in table.items()), strict=True), width=width)
 
 
 def _end_of(text: str, room: int) -> str:
@@ -252,7 +223,7 @@ def _whole_title(item: StoredSession) -> str:
 
 
 def _title(item: StoredSession) -> str:
-    return cut(_whole_title(item), 60)
+    return pages.cut(_whole_title(item), 60)
 
 
 def _status(item: StoredSession) -> str:
@@ -281,27 +252,27 @@ def ago(at: str) -> str:
     return then.astimezone().strftime("%Y-%m-%d")
 
 
-def _show_event(event: Event, cells: Mapping[ActionId, str]) -> None:
+def _show_event(event: Event, cells: Mapping[events.ActionId, str]) -> None:
     match event:
-        case UserSpoke(text=text):
+        case events.UserSpoke(text=text):
             label = "you"
-        case ModelReplied(text=text) if text:
+        case events.ModelReplied(text=text) if text:
             label = "agent"
-        case ActionProposed(id=id_, action=RunCell(code=text)):
+        case events.ActionProposed(id=id_, action=events.RunCell(code=text)):
             label = cells.get(id_, "cell that did not run")
-        case ActionProposed(action=CallTool(tool=label, args=args)):
-            text = plain_json(args)
-        case ActionFinished(outcome=label, observation=text):
+        case events.ActionProposed(action=events.CallTool(tool=label, args=args)):
+            text = events.plain_json(args)
+        case events.ActionFinished(outcome=label, observation=text):
             pass
-        case SessionRewound():
+        case events.SessionRewound():
             label, text = "undo", f"The user {rewound_in_words(event)}"
-        case SessionForked(source=source):
+        case events.SessionForked(source=source):
             label, text = "fork", f"All before was copied from {source}."
-        case Noticed(text=text):
+        case events.Noticed(text=text):
             label = "notice"
-        case TurnFailed(error=text):
+        case events.TurnFailed(error=text):
             label = "failed"
-        case TurnInterrupted(reason=text):
+        case events.TurnInterrupted(reason=text):
             label = "interrupted"
         case _:
             return
@@ -312,26 +283,26 @@ def _show_event(event: Event, cells: Mapping[ActionId, str]) -> None:
 def _show_view(view: View, session: SessionId, *, as_json: bool) -> None:
     if view == "vars":
         variables = anyio.run(_variables, session)
-        _print_page(variables, variables_page(variables), as_json=as_json)
+        show_page(variables, pages.variables_page(variables), as_json=as_json)
         return
     history = build_history(session, entries_on_disk(session))
     changes = history.changes()
     match view:
         case "files":
             fields = [{"path": one.path, "how": one.how} for one in changes]
-            _print_page(fields, changes_page(changes, history.more_files), as_json=as_json, nothing=_NO_FILES)
+            show_page(fields, pages.changes_page(changes, history.more_files), as_json=as_json, nothing=_NO_FILES)
         case "diff":
-            lines = diff_page(changes, _contents(session, changes))
-            _print_page(changes, lines, as_json=as_json, nothing=_NO_FILES)
+            lines = pages.diff_page(changes, _contents(session, changes))
+            show_page(changes, lines, as_json=as_json, nothing=_NO_FILES)
         case "cost":
-            _print_page(history.bills, cost_page(history), as_json=as_json)
+            show_page(history.bills, pages.cost_page(history), as_json=as_json)
         case "branches":
             family = build_session_tree(session, list_nodes(SessionStore()))
             above = [{"session": kin.id, "title": kin.title, "is": "ancestor"} for kin in family.ancestors]
             below = [
                 {"session": kin.id, "title": kin.title, "is": "fork", "of": kin.source} for _, kin in family.children
             ]
-            _print_page([*above, *below], branches_page(history, family), as_json=as_json)
+            show_page([*above, *below], pages.branches_page(history, family), as_json=as_json)
         case _:
             assert_never(view)
 
@@ -342,7 +313,7 @@ async def _variables(session: SessionId) -> Sequence[Mapping[str, Json]]:
         return cast("Sequence[Mapping[str, Json]]", await link.query("variables"))
 
 
-def _contents(session: SessionId, changes: Iterable[FileChange]) -> Contents:
+def _contents(session: SessionId, changes: Iterable[events.FileChange]) -> pages.Contents:
     """Of files before and after, as far as they are still kept."""
     found: dict[BlobId, bytes] = {}
     with read_session(SessionStore().folder_of(session), session) as (log, _):
@@ -350,14 +321,6 @@ def _contents(session: SessionId, changes: Iterable[FileChange]) -> Contents:
             with suppress(PinfoldError):
                 found[blob] = log.blobs.get(blob)
     return found
-
-
-def _print_page(rows: Iterable[Json], lines: Iterable[str], *, as_json: bool, nothing: str = "") -> None:
-    shown = [plain_json(row) for row in rows] if as_json else list(lines)
-    for line in shown:
-        click.echo(line.encode("utf-8", "backslashreplace"))
-    if not shown and nothing and not as_json:
-        tell(nothing)
 
 
 @click.command("export")

@@ -95,16 +95,11 @@ def remove_command(name: str) -> None:
 def trust_command(name: str, yes: bool) -> None:
     """Let the agent use a skill of yours, as its files are now."""
     skill = find_skill(name, current_folder())
-    if skill.place == "project":
-        words = (
-            "is trusted"
-            if skill.state == "trusted"
-            else f"is trusted with its folder: pinfold trust {current_folder()}"
-        )
-        tell(f"{name} {words}")
-        return
     if skill.state == "trusted":
         tell(f"{name} is trusted")
+        return
+    if skill.place == "project":
+        tell(f"{name} is trusted with its folder: pinfold trust {current_folder()}")
         return
     _show_files(skill)
     if not yes:

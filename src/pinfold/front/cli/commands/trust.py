@@ -12,23 +12,8 @@ from typing import Any, get_args
 import anyio
 import click
 
-from pinfold.app import ConfigError, SessionStore, current_folder, revoke
+from pinfold.app import ConfigError, SessionStore, current_folder, revoke, trust
 from pinfold.app.clients import build_history, entries_on_disk
-from pinfold.app.trust import (
-    Grants,
-    ProjectFiles,
-    SecretListing,
-    Secrets,
-    TrustStatus,
-    explain_command,
-    find_untrusted,
-    forget,
-    host_pattern,
-    read_project_files,
-    trust,
-    trust_status,
-)
-from pinfold.app.trust import clean as clean_files
 from pinfold.events import Mode
 from pinfold.front.cli.terminal import confirm, is_closed, show, show_rows, tell
 from pinfold.front.flags import PATH
@@ -60,14 +45,14 @@ def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool,
     if not place.is_dir():
         raise ConfigError(f"{place} is not a folder")
     if given["forgets"]:
-        was = forget(place)
+        was = trust.forget(place)
         tell(f"{place} is {'no longer' if was else 'not'} trusted")
         return 0
     if clean or clean_all:
         _clean(place, [place / one for one in clean] or [place])
         return 0
-    found = read_project_files(place)
-    stands = trust_status(found)
+    found = trust.read_project_files(place)
+    stands = trust.trust_status(found)
     _show(found, stands)
     is_marked = _show_untrusted(place)
     has_any = bool(found.files or found.odd)
@@ -77,12 +62,12 @@ def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool,
         return 1 if has_any else 0
     if found.files and not found.odd and not given["yes"]:
         confirm("Follow these instructions?", "look at it with --show")
-    trust(found)
+    trust.trust(found)
     tell(f"{found.workspace} is trusted until one of these changes")
     return 0
 
 
-def _show(found: ProjectFiles, stands: TrustStatus) -> None:
+def _show(found: trust.ProjectFiles, stands: trust.TrustStatus) -> None:
     if not found.files and not found.odd:
         show(f"{found.workspace} has no project instructions")
         return
@@ -100,7 +85,7 @@ def _show(found: ProjectFiles, stands: TrustStatus) -> None:
 
 
 def _show_untrusted(place: Path) -> bool:
-    marked = find_untrusted([place])
+    marked = trust.find_untrusted([place])
     for path, mark in sorted(marked.items()):
         about = f"written after outside text was read, by {mark.session} until {mark.at}"
         show(f"~ {os.path.relpath(path, place.resolve()):<16} {about}")
@@ -110,9 +95,9 @@ def _show_untrusted(place: Path) -> bool:
 
 
 def _clean(place: Path, paths: list[Path]) -> None:
-    count = clean_files(paths)
+    count = trust.clean(paths)
     if not count:
-        there = ", ".join(os.path.relpath(path, place.resolve()) for path in find_untrusted([place])) or "none"
+        there = ", ".join(os.path.relpath(path, place.resolve()) for path in trust.find_untrusted([place])) or "none"
         raise ConfigError(f"no such file is marked as outside text; in {place} there are: {there}")
     tell(f"{numerous('file', count)} no longer count{'s' * (count == 1)} as outside text")
 
@@ -133,7 +118,7 @@ def explain_it(mode: Mode, as_json: bool, command: tuple[str, ...]) -> None:
     """
     # Several words are quoted, unless they can only have been meant for the shell.
     words = [word if word in _OPERATORS else shlex.quote(word) for word in command]
-    told = explain_command(command[0] if len(command) == 1 else " ".join(words), mode)
+    told = trust.explain_command(command[0] if len(command) == 1 else " ".join(words), mode)
     if as_json:
         click.echo(json.dumps(told))
         return
@@ -153,7 +138,7 @@ def grants_command(pattern: str | None, workspace: Path | None, session: str | N
             raise click.UsageError("--session and --workspace cannot be combined")
         _session_grants(session, pattern, as_json=as_json)
         return
-    grants, place = Grants(), workspace.resolve() if workspace else None
+    grants, place = trust.Grants(), workspace.resolve() if workspace else None
     if pattern is not None:
         if not grants.revoke(pattern, place):
             where = f" in {place}" if place else ""
@@ -161,13 +146,7 @@ def grants_command(pattern: str | None, workspace: Path | None, session: str | N
         tell(f"revoked {pattern}")
         return
     found = [one for one in grants.all() if place is None or one.workspace == str(place)]
-    rows = (
-        (
-            {"pattern": one.pattern, "workspace": one.workspace, "at": one.at},
-            f"{one.pattern}  in {one.workspace}, since {one.at}",
-        )
-        for one in found
-    )
+    rows = ((one, f"{one.pattern}  in {one.workspace}, since {one.at}") for one in found)
     show_rows(rows, as_json=as_json, nothing="No standing permissions.")
 
 
@@ -218,9 +197,9 @@ def set_(name: str, hosts: tuple[str, ...], header: str) -> None:
     It is only ever sent to the hosts you name with --host. Set it again without --host to keep its hosts.
     """
     for host in hosts:
-        host_pattern(host)
-    kept = Secrets().set(name, _read_secret(name), hosts, header)
-    where = "the keyring" if kept.where == "keyring" else Secrets().path
+        trust.host_pattern(host)
+    kept = trust.Secrets().set(name, _read_secret(name), hosts, header)
+    where = "the keyring" if kept.where == "keyring" else trust.Secrets().path
     tell(f"{kept.name} is stored in {where}, for {_hosts(kept)}")
 
 
@@ -228,13 +207,7 @@ def set_(name: str, hosts: tuple[str, ...], header: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per secret.")
 def list_(as_json: bool) -> None:
     """List names, hosts and where each secret is stored; never a value."""
-    rows = (
-        (
-            {"name": one.name, "hosts": list(one.hosts), "where": one.where, "header": one.header},
-            f"{one.name:<24} {one.where:<8} {_hosts(one)}",
-        )
-        for one in Secrets().all()
-    )
+    rows = ((one, f"{one.name:<24} {one.where:<8} {_hosts(one)}") for one in trust.Secrets().all())
     show_rows(rows, as_json=as_json)
 
 
@@ -242,11 +215,11 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 def rm(name: str) -> None:
     """Delete a secret."""
-    Secrets().remove(name)
+    trust.Secrets().remove(name)
     tell(f"{name} is deleted")
 
 
-def _hosts(one: SecretListing) -> str:
+def _hosts(one: trust.SecretListing) -> str:
     return ", ".join(one.hosts) or f"no host yet (pinfold secret set {one.name} --host HOST)"
 
 
