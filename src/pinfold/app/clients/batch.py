@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import anyio
 import msgspec
@@ -22,17 +22,6 @@ from pinfold.app.session.build_session import resolve_sandbox
 from pinfold.app.session.options import Options
 from pinfold.events import Json, SessionId, TurnId, convert, plain_json
 from pinfold.sandbox.providers.auto import Auto
-
-
-class TaskExecutor(Protocol):
-    """Where tasks run: on this machine, or on others."""
-
-    stopping: anyio.Event
-    """Once it is set, tasks that run are interrupted."""
-
-    async def run(self, task: Task) -> TaskResult:
-        """Never raises PinfoldError: a task that cannot run has failed."""
-        ...
 
 
 def read_tasks(path: Path) -> list[Task]:
@@ -135,9 +124,11 @@ class LocalTasks(Struct, kw_only=True):
     again: frozenset[str] = frozenset()
     """Tasks that begin anew."""
     stopping: anyio.Event = msgspec.field(default_factory=anyio.Event)
+    """Once it is set, tasks that run are interrupted."""
     locks: dict[Path, anyio.Lock] = msgspec.field(default_factory=dict[Path, anyio.Lock])
 
     async def run(self, task: Task) -> TaskResult:
+        """Never raises PinfoldError: a task that cannot run has failed."""
         workspace = folder_of(task, self.default)
         lock = self.locks.setdefault(workspace, anyio.Lock())
         is_shared = workspace in self.shared
@@ -181,7 +172,7 @@ async def has_views(options: Options) -> bool:
 
 
 async def run_batch(
-    tasks: Iterable[Task], executor: TaskExecutor, jobs: int, on_result: Callable[[TaskResult], None]
+    tasks: Iterable[Task], executor: LocalTasks, jobs: int, on_result: Callable[[TaskResult], None]
 ) -> None:
     """Run the tasks, `jobs` at a time, until all have ended or the executor is stopping."""
     waiting = iter(tasks)

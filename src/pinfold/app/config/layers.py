@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -102,8 +103,6 @@ def config_schema() -> dict[str, Json]:
 
 def parse_value(text: str, kind: Any) -> Json:
     """What a user typed for a key of this type: as TOML or JSON, or words; lists also with commas. Raises ValidationError."""
-    import tomllib
-
     tries: list[Json] = []
     with suppress(tomllib.TOMLDecodeError):
         tries.append(tomllib.loads(f"value = {text}")["value"])
@@ -190,8 +189,6 @@ def _user_layers() -> _Layers:
 
 
 def _parse_toml(data: bytes, path: Path) -> Values:
-    import tomllib
-
     try:
         parsed = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

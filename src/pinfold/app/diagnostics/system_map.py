@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 
@@ -18,6 +18,7 @@ from pinfold.app.diagnostics.machine import CheckContext, cells_python
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.local_models import choose_among, reachable_models
 from pinfold.app.models.session_models import BreakerStore, CallOptions
+from pinfold.app.ownership.owner import Link
 from pinfold.app.paths import config_dir, data_dir, state_dir
 from pinfold.app.session.build_session import ResolvedSandbox, build_runner
 from pinfold.app.session.notes import memory_file
@@ -34,9 +35,6 @@ from pinfold.sandbox.providers.doctor import SandboxCheck, examine
 from pinfold.text import homely, join_names, numerous
 from pinfold.tools import Registry
 from pinfold.tools.registry import load_plugins
-
-if TYPE_CHECKING:
-    from pinfold.app.ownership.owner import Link
 
 Kind: TypeAlias = Literal[
     "person", "engine", "model", "place", "sandbox", "tools", "server", "database", "network", "store"

@@ -23,6 +23,7 @@ from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shel
 from pinfold.sandbox import Spec
 from pinfold.text import first_line
 from pinfold.tools import AnyTool, BadCall, Registry, ToolFailed
+from pinfold.tools.builtin.files import WRITES, measure, preview
 from pinfold.tools.ports import Inside
 
 if TYPE_CHECKING:
@@ -201,8 +202,6 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
             return await self.skills.preview(action.given)
         if tool and tool.held and self.servers:
             return f"{self.servers.show_difference(tool.server)}\n\n{_arguments(action)}"
-        from pinfold.tools.builtin.files import WRITES, preview
-
         if action.tool in WRITES:
             return await preview(self.inside, action.tool, action.given)
         says = first_line(tool.schema.description, _SAYS) if tool else ""
@@ -229,8 +228,6 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         if on_host:  # the session is frozen by now: nothing can be counted inside it
             lines += await to_thread.run_sync(self._show_named_files, command, workdir)
         elif script.deletes:
-            from pinfold.tools.builtin.files import measure
-
             found = await measure(self.inside, script.deletes)
             # What find and git choose among all that lies there is not known before.
             chosen = any(one.name in ("find", "git") for one in script.commands)

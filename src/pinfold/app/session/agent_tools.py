@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, ValidationError, field
 from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
+from pinfold.app.models.session_models import CallOptions
 from pinfold.app.paths import config_dir, read_limited
 from pinfold.app.trust.project_formats import AGENTS, AgentDefinition, parse_agent
 from pinfold.engine import Budget, Spent, State
 from pinfold.events import BadEvent, Json, Usage, convert, parse_json
+from pinfold.model import FILES, Access, ModelRef, UnknownModel, parse_model_name
 from pinfold.text import cap_text, first_line
 from pinfold.tools import AnyTool, BadCall, tool
-
-if TYPE_CHECKING:
-    from pinfold.app.models.session_models import CallOptions
-    from pinfold.model import ModelRef
 
 SERVER = "agents"
 START = "agents.start"
@@ -132,8 +130,6 @@ def check_model(name: str, own: str, calling: CallOptions) -> None:
     """
     if not name or name in (own, *calling.aliases, *calling.fallback, calling.escalate):
         return
-    from pinfold.model import Access, UnknownModel, parse_model_name
-
     access = Access(aliases=calling.aliases)
     try:
         meant = parse_model_name(name, access)
@@ -148,8 +144,6 @@ def check_model(name: str, own: str, calling: CallOptions) -> None:
 
 
 def _are_in_one_place(own: ModelRef, meant: ModelRef) -> bool:
-    from pinfold.model import FILES
-
     if own.provider in FILES:  # a script may have others beside it
         return own.provider == meant.provider and Path(own.model).parent == Path(meant.model).parent
     return (own.provider, own.url) == (meant.provider, meant.url)

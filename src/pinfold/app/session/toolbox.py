@@ -182,7 +182,7 @@ def build_tools(
     spec: Spec,
 ) -> tuple[list[AnyTool], tuple[str, ...]]:
     """All of them, and a line for each that could not be had."""
-    from pinfold.tools.builtin.files import file_tools
+    from pinfold.tools.builtin.files import file_tools, transfer_tools
     from pinfold.tools.builtin.shell import shell_tool
     from pinfold.tools.builtin.small import small_tools
     from pinfold.tools.builtin.web import fetch_tool
@@ -196,8 +196,6 @@ def build_tools(
         *small_tools(),
     ]
     if options.carries:
-        from pinfold.tools.builtin.files import transfer_tools
-
         made += transfer_tools(inside)
     faults: list[str] = []
     folder = config_dir() / "tools"

@@ -21,6 +21,7 @@ from msgspec.structs import asdict, replace
 
 from pinfold.app.errors import ConfigError, NoSuchSession, SessionBusy
 from pinfold.app.paths import cache_dir, data_dir, forget_scratch, private_dir, up_dir, warm_dir
+from pinfold.app.session.notes import forget_conversations, search_conversations
 from pinfold.app.session.options import IMPORTED
 from pinfold.engine import fold
 from pinfold.events import ActionId, ActionStarted, Entry, SessionId, new_session_id
@@ -178,8 +179,6 @@ class SessionStore:
 
     def search(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
         """Sessions by how well what was said, run or printed in them fits the words, the best first; and where that is."""
-        from pinfold.app.session.notes import search_conversations
-
         places: dict[str, list[Match]] = {}
         for one in search_conversations(" ".join(words), _FOUND):
             text = first_line(one.text.strip(), _LINE)
@@ -187,19 +186,21 @@ class SessionStore:
         found: list[tuple[StoredSession, list[Match]]] = []
         for session, hits in places.items():
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                found.append((self._read_one(self.root / session), hits))
+                found.append((self.read(SessionId(session)), hits))
         return found
 
     def search_exactly(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
         """Sessions in which every word stands, letter by letter, and where; the most recently used first."""
-        found = [(self._read_one(folder), hits) for folder in self.root.glob("s_*") if (hits := matches(folder, words))]
+        found = [
+            (self.read(SessionId(folder.name)), hits)
+            for folder in self.root.glob("s_*")
+            if (hits := matches(folder, words))
+        ]
         return sorted(found, key=lambda pair: pair[0].summary.last, reverse=True)
 
     def read(self, session: SessionId) -> StoredSession:
         """Raises FileNotFoundError."""
-        return self._read_one(self.folder_of(session))
-
-    def _read_one(self, folder: Path) -> StoredSession:
+        folder = self.folder_of(session)
         return self._stored(folder, *self._summarise(folder))
 
     @staticmethod
@@ -255,8 +256,6 @@ class SessionStore:
         held.release()
         remove_folder(doomed)
         forget_scratch(session)
-        from pinfold.app.session.notes import forget_conversations
-
         forget_conversations([session])
         self._remove_unused_contents()
 

@@ -18,6 +18,9 @@ from msgspec import Struct
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import private_dir
 from pinfold.app.session.options import is_imported
+from pinfold.app.storage.exports.html import display_page, to_html
+from pinfold.app.storage.exports.md import to_md
+from pinfold.app.storage.exports.programs import to_ipynb, to_py
 from pinfold.app.storage.exports.transcript import (
     Form,
     ReadBlob,
@@ -226,21 +229,13 @@ def render_session(
     told = build_transcript(entries, blob)
     match form:
         case "ipynb":
-            from pinfold.app.storage.exports.programs import to_ipynb
-
             return RenderedSession(data=to_ipynb(told))
         case "md":
-            from pinfold.app.storage.exports.md import to_md
-
             data, beside = to_md(told, folder)
             return RenderedSession(data=data, files=beside)
         case "html":
-            from pinfold.app.storage.exports.html import to_html
-
             return RenderedSession(data=to_html(told))
         case "py":
-            from pinfold.app.storage.exports.programs import to_py
-
             return RenderedSession(data=to_py(told))
         case _:
             assert_never(form)
@@ -257,8 +252,6 @@ def display_file(
     form = display_form(entries, blob, number, mime)
     place = private_dir(folder / "displays")
     if safe and form.mime in _RUNS:
-        from pinfold.app.storage.exports.html import display_page
-
         path = place / f"{number}-safe.html"
         data = display_page(ShownDisplay(number=number, forms={form.mime: form}))
     else:
