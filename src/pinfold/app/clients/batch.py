@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from pinfold.app.clients.task_runner import Task, TaskResult, TaskRun, run_task
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import workspace_at
+from pinfold.app.paths import explain_errors, workspace_at
 from pinfold.app.session.build_session import resolve_sandbox
 from pinfold.app.session.options import Options
 from pinfold.events import Json, SessionId, TurnId, convert, plain_json
@@ -67,7 +67,7 @@ class ResultFile:
         keep = [result for result in lines if result.id not in ours or result.status == "done"]
         self._mark = path.with_name(f".{path.name}.run")
         new = path.with_name(f".{path.name}.new")
-        try:
+        with explain_errors(f"{path} cannot be written"):
             self.run = self._mark.read_text(encoding="utf-8") if path.exists() and self._mark.exists() else ""
             """The same for a batch that goes on after it was killed."""
             if not self.run:
@@ -76,8 +76,6 @@ class ResultFile:
             new.write_text("".join(f"{plain_json(result)}\n" for result in keep), encoding="utf-8")
             new.replace(path)
             self._file = path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
     def add(self, result: TaskResult) -> None:
         """On disk when this returns."""

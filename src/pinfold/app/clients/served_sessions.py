@@ -19,7 +19,7 @@ from pinfold.app.ownership.daemon import Daemon
 from pinfold.app.ownership.owner import Link, RemoteSession
 from pinfold.app.session.live_session import LiveSession
 from pinfold.app.session.options import SessionStatus, new_session_options, resume_options
-from pinfold.app.storage.session_store import SessionStore, holder_of, read_session
+from pinfold.app.storage.session_store import SessionStore, holder_of, read_entries
 from pinfold.app.tasks import background
 from pinfold.events import (
     ActionFinished,
@@ -173,8 +173,7 @@ class ServedSessions:
     def entries(self, name: str) -> list[Entry]:
         """All that is on record, without opening the session."""
         session, folder = self.store.find(name)
-        with read_session(folder, session) as (log, damage):
-            return list(log.read(damage=damage))
+        return read_entries(folder, session)
 
     @asynccontextmanager
     async def turn_slot(self) -> AsyncGenerator[None]:

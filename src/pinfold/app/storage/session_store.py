@@ -19,8 +19,8 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from pinfold.app.errors import ConfigError, NoSuchSession, SessionBusy
-from pinfold.app.paths import cache_dir, data_dir, forget_scratch, private_dir, up_dir, warm_dir
+from pinfold.app.errors import NoSuchSession, SessionBusy
+from pinfold.app.paths import cache_dir, data_dir, explain_errors, forget_scratch, private_dir, up_dir, warm_dir
 from pinfold.app.session.notes import forget_conversations, search_conversations
 from pinfold.app.session.options import IMPORTED
 from pinfold.engine import fold
@@ -47,10 +47,8 @@ class Claim:
 
 def claim(folder: Path) -> Claim | None:
     """Become the owner of the session, or None if another process is."""
-    try:
+    with explain_errors(f"{folder} cannot be used"):
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be used: {error.strerror}") from error
     if not _try_lock(descriptor):
         os.close(descriptor)
         return None
@@ -384,6 +382,12 @@ def read_session(folder: Path, session: SessionId) -> Generator[tuple[Log, Damag
         log.close()
 
 
+def read_entries(folder: Path, session: SessionId, after: int = 0) -> list[Entry]:
+    """Raises LogError."""
+    with read_session(folder, session) as (log, damage):
+        return list(log.read(after, damage))
+
+
 def label_cells(entries: Sequence[Entry]) -> dict[ActionId, str]:
     """What to call each cell: by its number, and whether it was undone."""
     undone = fold(entries).undone
@@ -397,8 +401,7 @@ def label_cells(entries: Sequence[Entry]) -> dict[ActionId, str]:
 
 def list_lasting_effects(folder: Path, session: SessionId, to: int | None) -> tuple[str, ...]:
     """What going back to the state after cell `to`, or before the last one, will not undo."""
-    with read_session(folder, session) as (log, damage):
-        state = fold(log.read(damage=damage))
+    state = fold(read_entries(folder, session))
     path = state.path
     return state.effects_of(path[-1:] if to is None else tuple(cell for cell in path if cell > to))
 

@@ -9,7 +9,6 @@ from pinfold.app.lazy_names import lazy_names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.files import (
-        EntryOptions,
         build_entry,
         client_servers,
         find_project_server,

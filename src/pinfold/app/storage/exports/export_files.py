@@ -16,7 +16,7 @@ from typing import IO, Literal, Self, TypeAlias, assert_never
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import private_dir
+from pinfold.app.paths import explain_errors, private_dir
 from pinfold.app.session.options import is_imported
 from pinfold.app.storage.exports.html import display_page, to_html
 from pinfold.app.storage.exports.md import to_md
@@ -53,7 +53,7 @@ class Target:
         whole = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links
         self._name = whole.name
         self._is_device = _is_device(whole)
-        with self._explain_errors():
+        with explain_errors(f"{path} cannot be written", _ELSEWHERE):
             self._folder = _open_folder(whole.parent, [*writable], make_folder=make_folder)
 
     def __enter__(self) -> Self:
@@ -79,7 +79,7 @@ class Target:
 
         `force`: in place of what is there. `outside`: the session whose outside text may be in it.
         """
-        with self._explain_errors():
+        with explain_errors(f"{self.path} cannot be written", _ELSEWHERE):
             if self._is_device:
                 with self.path.open("wb") as file:
                     yield file
@@ -96,13 +96,6 @@ class Target:
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(partial, dir_fd=self._folder)
-
-    @contextlib.contextmanager
-    def _explain_errors(self) -> Generator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise ConfigError(f"{self.path} cannot be written: {error.strerror}; {_ELSEWHERE}") from error
 
 
 def _is_device(whole: Path) -> bool:

@@ -17,7 +17,6 @@ from anyio import to_thread
 
 from pinfold.app import ConfigError, background, current_folder, load_config
 from pinfold.app.session.mcp import (
-    EntryOptions,
     Field,
     InvalidAnswer,
     ServerFailed,
@@ -121,7 +120,7 @@ def add(name: str, no_check: bool, **given: Any) -> None:
     pinfold mcp add files -- npx -y @modelcontextprotocol/server-filesystem /data
     pinfold mcp add github https://api.githubcopilot.com/mcp/ --header 'Authorization=Bearer ${GITHUB_TOKEN}'
     """
-    entry = build_entry(EntryOptions(**given))
+    entry = build_entry(**given)
     folder = current_folder()
     if any(one.name == name.replace("-", "_") for one in load_servers_for(folder).specs):
         raise ConfigError(f"there is a server {name!r} already; remove it first: pinfold mcp remove {name}")
