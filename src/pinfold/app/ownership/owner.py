@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol, Self, TypeAlias, cast, get_args
 
@@ -18,7 +19,7 @@ from pinfold.app.ownership.daemon_handoff import hand_over
 from pinfold.app.ownership.ipc import (
     BROKEN,
     LineReader,
-    is_same_user_stream,
+    answer_request,
     open_listener,
     open_stream,
     send_line,
@@ -38,7 +39,6 @@ from pinfold.events import (
     Delta,
     Entry,
     Json,
-    PinfoldError,
     Redo,
     Rename,
     Rewind,
@@ -316,9 +316,7 @@ class _Connections:
     async def answer(self, stream: SocketStream) -> None:
         self._open += 1
         try:
-            async with stream:
-                if is_same_user_stream(stream):
-                    await self._serve_request(stream)
+            await answer_request(stream, _QUESTION, partial(self._respond, stream))
         finally:
             self._open -= 1
             self._move()
@@ -335,16 +333,9 @@ class _Connections:
         self._moved.set()
         self._moved = anyio.Event()
 
-    async def _serve_request(self, stream: SocketStream) -> None:
-        with contextlib.suppress(OwnerGone, *BROKEN):
-            try:
-                question = await LineReader(stream).next(_QUESTION)
-                if not self.is_leaving:
-                    await _respond(self._live, stream, parse_json(question), self._move)
-            except OwnerGone:
-                return
-            except PinfoldError as error:
-                await send_line(stream, {"refused": str(error)})
+    async def _respond(self, stream: SocketStream, question: Json) -> None:
+        if not self.is_leaving:
+            await _respond(self._live, stream, question, self._move)
 
 
 async def _respond(live: LiveSession, stream: SocketStream, question: Json, moved: Callable[[], None]) -> None:
