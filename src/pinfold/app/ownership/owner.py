@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Protocol, Self, TypeAlias, cast, get_args
+from typing import Protocol, Self, TypeAlias, TypeVar, cast, get_args
 
 import anyio
 import msgspec
@@ -56,6 +56,7 @@ from pinfold.log import Blobs, Damage, Log, summarise
 from pinfold.sandbox import PageQuery, VariablePage
 from pinfold.sandbox.kernel.folders import remove_folder
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 _SOCKET = "owner.sock"
 _QUESTION = 64 << 20
@@ -219,12 +220,8 @@ class RemoteSession:
         return True
 
     async def status(self) -> SessionStatus:
-        answer = await self._ask({"op": "hello"})
-        try:
-            standing = convert(answer, SessionStatus)
-            return standing if self._began is None else msgspec.structs.replace(standing, seq=self._began)
-        except msgspec.ValidationError as error:
-            raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
+        standing = self._read(await self._ask({"op": "hello"}), SessionStatus)
+        return standing if self._began is None else msgspec.structs.replace(standing, seq=self._began)
 
     async def submit(self, command: Command) -> None:
         limit_s = _RESTORE_S if isinstance(command, Undo | Rewind | Redo) else _ANSWER_S  # these are done when answered
@@ -243,11 +240,7 @@ class RemoteSession:
 
     async def variable_page(self, name: str, query: PageQuery) -> VariablePage:
         question = {"op": "page", "name": name, "query": msgspec.to_builtins(query)}
-        answer = await self._ask(question, _RESTORE_S)
-        try:
-            return convert(answer.get("page"), VariablePage)
-        except msgspec.ValidationError as error:
-            raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
+        return self._read((await self._ask(question, _RESTORE_S)).get("page"), VariablePage)
 
     async def blob(self, id_: BlobId) -> bytes:
         return await anyio.to_thread.run_sync(Blobs(self._folder / "blobs").get, id_)
@@ -258,6 +251,12 @@ class RemoteSession:
             with contextlib.suppress(*BROKEN):  # reading will find it gone
                 await send_line(stream, {"op": "subscribe", "after": after})
             yield _RemoteFeed(LineReader(stream))
+
+    def _read(self, answer: Json, kind: type[T]) -> T:
+        try:
+            return convert(answer, kind)
+        except msgspec.ValidationError as error:
+            raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
 
     async def _ask(self, question: Json, limit_s: float = _ANSWER_S) -> dict[str, Json]:
         path, who = self._folder / _SOCKET, f"the owner of {self.session}"

@@ -283,25 +283,16 @@ def load(log: Log, damage: Damage) -> tuple[list[Entry], State]:
     return entries, fold(entries)
 
 
-def _read_log(folder: Path | None, session: SessionId) -> tuple[RedactingLog, Damage, list[Entry], State]:
-    log, damage = RedactingLog(folder, session), Damage()
-    try:
-        entries, state = load(log, damage)
-    except BaseException:
-        log.close()
-        raise
-    return log, damage, entries, state
-
-
 @asynccontextmanager
 async def open_session(folder: Path | None, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
     """Open a session whose lock is held, or an ephemeral one when there is no folder."""
     # Not the common one: tools that hang there must not keep sessions from being opened.
     disk = anyio.CapacityLimiter(1)
-    log, damage, entries, state = await anyio.to_thread.run_sync(_read_log, folder, session, limiter=disk)
+    log, damage = await anyio.to_thread.run_sync(RedactingLog, folder, session, limiter=disk), Damage()
     ends = AsyncExitStack()
     ends.push_async_callback(log.aclose)
     try:
+        entries, state = await anyio.to_thread.run_sync(load, log, damage, limiter=disk)
         if state.opened is None and options.workspace is None:
             why = f"its log was damaged: {damage}" if damage else "it ended before anything was recorded"
             raise ConfigError(f"{session} cannot go on by itself, {why}; name its folder with --workspace")
