@@ -99,12 +99,12 @@ async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
             tasks.start_soon(look_at_kernel)
     calling = CallOptions.of(config)
     model, why = (config.model.name, "as configured") if config.model.name else _pick_model(there, calling)
-    builtin = there.inside[0] if there.inside else None
+    builtin = there.inside[0]
     return DetectedSetup(
         servers=there.servers,
-        builtin=builtin.weights.title if builtin else "",
-        builtin_size=builtin.weights.megabytes if builtin else "",
-        builtin_here=builtin is not None and builtin.path is not None,
+        builtin=builtin.weights.title,
+        builtin_size=builtin.weights.megabytes,
+        builtin_here=builtin.path is not None,
         keys=there.keys,
         sandbox=config.sandbox.provider,
         isolation=_isolation(facts),

@@ -248,10 +248,8 @@ def agent_tools() -> list[AnyTool]:
         """Have several sub-agents work at once, each as with `run`: every task is a brief, or an object of what `run` takes."""
         raise BadCall(f"call it from code: agents.gather({str(tasks)[:20]}...)")
 
-    made: list[AnyTool] = [
-        tool(effect="once", reach="nothing")(run),
-        tool(effect="once", reach="nothing")(gather),
-    ]
+    as_tool = tool(effect="once", reach="nothing")
+    made: list[AnyTool] = [as_tool(run), as_tool(gather)]
     return [replace(one, name=f"{SERVER}.{one.name}", server=SERVER) for one in made]
 
 

@@ -76,13 +76,10 @@ def plan_tools(log: Log, read_state: Callable[[], State]) -> list[AnyTool]:
         """Keep a list of what is to be done. Give the whole list each time, with what is done marked."""
         return await plan(items)
 
-    made: list[AnyTool] = [
-        tool(effect="pure", reach="nothing")(plan),
-        tool(effect="pure", reach="nothing")(task),
-        tool(effect="pure", reach="nothing")(note),
-    ]
+    as_tool = tool(effect="pure", reach="nothing")
+    made: list[AnyTool] = [as_tool(plan), as_tool(task), as_tool(note)]
     own = [replace(one, name=f"{SERVER}.{one.name}", server=SERVER, returns={"type": "null"}) for one in made]
-    return [*own, tool(effect="pure", reach="nothing", server="system")(todo)]
+    return [*own, replace(as_tool(todo), server="system")]
 
 
 def _clean(text: str) -> str:

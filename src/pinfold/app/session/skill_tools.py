@@ -173,11 +173,10 @@ class SessionSkills:
             shown, self._shown = self._shown, None
             return await to_thread.run_sync(self._keep, shown if shown and shown.asked == wanted else None)
 
-        made: list[AnyTool] = [
-            tool(effect="pure", reach="nothing")(read_skill),
-            tool(effect="once", reach="outside")(promote_skill),
+        return [
+            tool(effect="pure", reach="nothing", server=SERVER)(read_skill),
+            tool(effect="once", reach="outside", server=SERVER)(promote_skill),
         ]
-        return [replace(one, server=SERVER) for one in made]
 
     def _read(self, name: str, file: str) -> str:
         """Raises BadCall."""
