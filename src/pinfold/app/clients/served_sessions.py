@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import anyio
+from anyio.abc import TaskStatus
 from msgspec.structs import replace
 
 from pinfold.app.clients.client_sessions import OpenTerms
@@ -66,23 +67,16 @@ class ServedSessions:
 
         Gives what to tell the user. Raises SandboxUnavailable.
         """
-        ready, ended = anyio.Event(), anyio.Event()
-        notice = ""
+        ended = anyio.Event()
 
-        def on_ready(words: str) -> None:
-            nonlocal notice
-            notice = words
-            ready.set()
-
-        async def serve() -> None:
+        async def serve(*, task_status: TaskStatus[str]) -> None:
             try:
-                await self._daemon.serve(on_ready, beside=True)
+                await self._daemon.serve(task_status.started, beside=True)
             finally:
                 ended.set()
 
         async with background() as tasks:
-            tasks.start_soon(serve)
-            await ready.wait()
+            notice: str = await tasks.start(serve)
             try:
                 yield notice
             finally:

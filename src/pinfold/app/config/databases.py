@@ -84,8 +84,7 @@ class ConfiguredDatabases:
 
         self._data = data
         self._folders = tuple(map(str, folders))
-        self.about_to_read = about_to_read
-        """What a database holds is the user's own, also in a session that had nothing of theirs before."""
+        self._about_to_read = about_to_read
         self._workers = Workers()
 
     @property
@@ -111,6 +110,10 @@ class ConfiguredDatabases:
             functions=given.functions,
             changeable=self._folders,
         )
+
+    async def about_to_read(self) -> None:
+        """What a database holds is the user's own, also in a session that had nothing of theirs before."""
+        await self._about_to_read()
 
     def tools(self) -> list[AnyTool]:
         from pinfold.tools.sql.tools import sql_tools

@@ -85,18 +85,14 @@ async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
     there = models_here()
     facts: Facts | None = None
 
-    async def look_at_models() -> None:
-        nonlocal there
-        there = await reachable_models()
-
     async def look_at_kernel() -> None:
         nonlocal facts
         facts = await anyio.to_thread.run_sync(gather_facts, abandon_on_cancel=True)
 
     with anyio.move_on_after(limit_s):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(look_at_models)
             tasks.start_soon(look_at_kernel)
+            there = await reachable_models()
     calling = CallOptions.of(config)
     model, why = (config.model.name, "as configured") if config.model.name else _pick_model(there, calling)
     builtin = there.inside[0]

@@ -82,9 +82,8 @@ class LiveSession:
         self._engine = engine
         self._runner = runner
         self._hooks = hooks
-        self._watched: anyio.Event | None = None
-        """Set once a caller waits."""
-        self._watched_seq = 0
+        self._watched, self._watched_seq = anyio.Event(), 0
+        """Set when the hooks have seen one more event, and its number."""
         self.is_attended = False
         self._asking = 0
         self.servers = runner.servers
@@ -265,15 +264,12 @@ class LiveSession:
             async for item in feed:
                 await self._hooks.on_event(item)
                 if isinstance(item, Entry):
-                    self._watched_seq = item.seq
-                    if self._watched is not None:
-                        self._watched.set()
-                        self._watched = None
+                    self._watched.set()
+                    self._watched, self._watched_seq = anyio.Event(), item.seq
 
     async def wait_for_hooks(self, seq: int) -> None:
         """Wait until the hooks have seen event `seq`."""
         while self._watched_seq < seq:
-            self._watched = self._watched or anyio.Event()
             await self._watched.wait()
 
 
