@@ -111,7 +111,7 @@ class LocalTasks(Struct, kw_only=True):
 
     batch: str
     """Names the run."""
-    flags: dict[str, Any]
+    flags: dict[str, Json]
     more: dict[str, Any]
     default: Path
     """The workspace of tasks that name none."""

@@ -31,6 +31,7 @@ from pinfold.text import join_names
 
 async def check_models(around: CheckContext) -> tuple[list[Finding], dict[str, object]]:
     """And what is here, as plain data."""
+    there: Reachable | None = None
     given = around.config.models
     roles = [("model", around.config.model.name), *(("fallback", name) for name in given.fallback)]
     named = [(role, name) for role, name in (*roles, ("escalate", given.escalate)) if name]
@@ -43,6 +44,7 @@ async def check_models(around: CheckContext) -> tuple[list[Finding], dict[str, o
         for role, name in named:
             tasks.start_soon(ask, role, name)
         there = await reachable_models()
+    assert there is not None
     local = _find_local_models(there, any_named=bool(named))
     return [*(found[one] for one in named), *local, *_find_paused_models()], _plain(there)
 

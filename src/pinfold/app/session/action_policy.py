@@ -48,7 +48,7 @@ NO_TUNNELS = (
 )
 
 
-class ActionPolicy(Struct, kw_only=True, dict=True):
+class ActionPolicy(Struct, kw_only=True):
     registry: Registry
     spec: Spec
     way: SessionEgress
@@ -64,16 +64,14 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
     """Of MCP."""
     flows: Flows = field(default_factory=Flows)
     skills: SessionSkills | None = None
-
-    def __post_init__(self) -> None:
-        self.is_untrusted = False
-        """True if the session had read outside text at the last verdict."""
-        self.has_met_outside_text = False
-        """Set outside of any call, as by a file of another session; recorded when the action ends."""
-        self.is_parent_untrusted: Callable[[], bool] = lambda: False
-        """Of a sub-agent: whether the session that it comes from has read outside text."""
-        self.caller_tools: frozenset[str] = frozenset()
-        """Tools of the client: it runs them, and decides whether to."""
+    is_untrusted: bool = False
+    """True if the session had read outside text at the last verdict."""
+    has_met_outside_text: bool = False
+    """Set outside of any call, as by a file of another session; recorded when the action ends."""
+    is_parent_untrusted: Callable[[], bool] = lambda: False
+    """Of a sub-agent: whether the session that it comes from has read outside text."""
+    caller_tools: frozenset[str] = frozenset()
+    """Tools of the client: it runs them, and decides whether to."""
 
     def judge(self, action: Action, given: Given) -> Verdict:
         if isinstance(action, CallTool) and action.tool in self.caller_tools:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, ValidationError, field
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from pinfold.model import FILES, Access, ModelRef, UnknownModel, parse_model_nam
 from pinfold.text import cap_text, first_line
 from pinfold.tools import AnyTool, BadCall, tool
 
+N = TypeVar("N", int, float)
 SERVER = "agents"
 START = "agents.start"
 """What the guest asks under; no tool is called so."""
@@ -99,7 +100,7 @@ class AgentRun(Struct, kw_only=True):
 def runs_in(observation: str) -> list[dict[str, Json]]:
     """What is on record of the sub-agents of one call: name, session, status, answer, line. None if it is no such record."""
     try:
-        told = convert(parse_json(observation), list[dict[str, Any]])
+        told = convert(parse_json(observation), list[dict[str, Json]])
     except (BadEvent, ValidationError):
         return []
     return [one for one in told if {"name", "session", "status", "line"} <= one.keys()]
@@ -169,15 +170,15 @@ def budget_of(task: AgentTask, parent: Budget, state: State) -> Budget:
     )
 
 
-def _least(*limits: Any) -> Any:
+def _least(*limits: N | None) -> N | None:
     known = [limit for limit in limits if limit is not None]
-    return max(0, min(known)) if known else None
+    return max(min(known), type(known[0])(0)) if known else None
 
 
 def share_of(budget: Budget, share: float, *, spent: Spent = Spent(), steps: int = 0) -> Budget:
     """Of each limit, this share of it that is left after `spent`; at least one step."""
 
-    def part(limit: Any, used: float) -> Any:
+    def part(limit: N | None, used: float) -> N | None:
         return None if limit is None else type(limit)(max(0, limit * share - used))
 
     return replace(
@@ -244,7 +245,7 @@ def agent_tools() -> list[AnyTool]:
         asked = (brief, give, keep, budget, model, agent, name)
         raise BadCall(f"call it from code: agents.run({asked[0][:20]!r}, ...)")
 
-    async def gather(tasks: list[Any]) -> str:
+    async def gather(tasks: list[Json]) -> str:
         """Have several sub-agents work at once, each as with `run`: every task is a brief, or an object of what `run` takes."""
         raise BadCall(f"call it from code: agents.gather({str(tasks)[:20]}...)")
 

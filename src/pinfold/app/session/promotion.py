@@ -257,7 +257,7 @@ async def call_function(
             words = {"read": "reads", "write": "writes", "process": "starts a process:"}.get(kind, "tries the network:")
             raise BadCall(f"{words} {first_line(what, _SHOWN)}, which its effects ({effects}) do not declare")
     outcomes = reply.get("outcomes")
-    found = cast("list[Any]", outcomes) if isinstance(outcomes, list) else []
+    found = cast("list[Json]", outcomes) if isinstance(outcomes, list) else []
     if len(found) != len(calls) or not all(isinstance(one, dict) for one in found):
         raise BadCall("gave no answer that can be read")
     return cast("list[dict[str, Json]]", found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from anyio import to_thread
 from msgspec.structs import replace
@@ -157,7 +157,7 @@ class SessionSkills:
             function_name: str,
             tool_name: str = "",
             effects: str = "none",
-            examples: list[dict[str, Any]] | None = None,
+            examples: list[dict[str, Json]] | None = None,
         ) -> Result:
             """Keep a function that works as a tool, for this and all later sessions. The user is asked.
 
