@@ -6,7 +6,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -148,15 +148,12 @@ class TaskQueue:
     def _open(self) -> Generator[sqlite3.Connection]:
         private_dir(self.folder)
         try:
-            connection = sqlite3.connect(self.folder / "tasks.db", timeout=10.0)
-            try:
+            with closing(sqlite3.connect(self.folder / "tasks.db", timeout=10.0)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute(_SCHEMA)
                 with connection:
                     yield connection
-            finally:
-                connection.close()
         except sqlite3.Error as error:
             raise ConfigError(f"{self.folder / 'tasks.db'} cannot be used: {error}") from error
 

@@ -16,7 +16,7 @@ import msgspec
 from pinfold.app.config.databases import DataConfig, check_data
 from pinfold.app.config.schema import NAMED, SECTIONS, Config
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir
+from pinfold.app.paths import config_dir, explain_errors
 from pinfold.app.trust.project_files import SETTINGS, VARIABLES
 from pinfold.app.trust.project_formats import keys_of
 from pinfold.app.trust.workspace_trust import TrustedFiles, read_trusted_files
@@ -179,12 +179,8 @@ class _Layers(msgspec.Struct):
 
 def _user_layers() -> _Layers:
     layers, path = _Layers(), config_file()
-    try:
+    with explain_errors(f"{path} cannot be read"), suppress(FileNotFoundError):
         layers.add(_parse_toml(path.read_bytes(), path), str(path))
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     return layers
 
 

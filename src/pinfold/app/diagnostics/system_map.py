@@ -6,7 +6,7 @@ Starts nothing but the sandbox, which has to prove what it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
@@ -244,14 +244,10 @@ def _add_tools(
 
 def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
     """As a session has it that is kept. Raises PinfoldError."""
-    with folder("workspace") as place:
-        log = RedactingLog(place, new_session_id())
-        try:
-            spec = Spec(workspace=options.workspace or place, site=place)
-            ground = ResolvedSandbox(provider=provider_named("auto"), python=Path("python"))
-            hands, faults = build_runner(options, spec, log, ground, small=False, servers=None)
-        finally:
-            log.close()
+    with folder("workspace") as place, closing(RedactingLog(place, new_session_id())) as log:
+        spec = Spec(workspace=options.workspace or place, site=place)
+        ground = ResolvedSandbox(provider=provider_named("auto"), python=Path("python"))
+        hands, faults = build_runner(options, spec, log, ground, small=False, servers=None)
     return hands.registry, faults
 
 

@@ -190,17 +190,15 @@ async def _change(folder: Path, session: SessionId, change: Rename | Configure) 
     if claimed is None:
         await RemoteSession(session, folder).submit(change)
         return
-    log = Log(folder, session)
-    try:
+    with contextlib.ExitStack() as ends:
+        ends.callback(claimed.release)
+        log = ends.enter_context(contextlib.closing(Log(folder, session)))
         if isinstance(change, Rename):
             changed = SessionChanged(title=change.title)
         else:
             _, state = load(log, Damage())
             changed = SessionChanged(title=state.title, checkpoints=change.checkpoints, revoked=change.revoke)
         await log.append(changed)
-    finally:
-        log.close()
-        claimed.release()
 
 
 class RemoteSession:

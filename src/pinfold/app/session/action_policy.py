@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -166,12 +167,11 @@ class ActionPolicy(Struct, kw_only=True):
             return None
         from pinfold.net import BadDestination, Destination, parse_authority
 
-        try:
+        with suppress(BadDestination, ValueError, TypeError):
             if action.tool == NETWORK:
                 return Destination(str(action.given.get("host")), int(action.given.get("port", 0)))
             return parse_authority(target) if target else None
-        except (BadDestination, ValueError, TypeError):
-            return None
+        return None
 
     def is_host_command(self, action: Action) -> bool:
         return isinstance(action, CallTool) and action.tool == SHELL and self.facts(action).reach == "host"

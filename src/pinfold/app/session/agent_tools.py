@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
@@ -202,10 +203,8 @@ def _load_user_files() -> list[tuple[str, bytes]]:
     folder = config_dir() / "agents"
     found: list[tuple[str, bytes]] = []
     for path in sorted(folder.glob("*.md")) if folder.is_dir() else ():
-        try:
+        with suppress(OSError, ConfigError):  # it is not there for those who ask for it
             found.append((path.name, read_limited(path, _FILE_BYTES, "is too large to describe a sub-agent")))
-        except (OSError, ConfigError):  # it is not there for those who ask for it
-            continue
     return found
 
 

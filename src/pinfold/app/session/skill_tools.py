@@ -63,7 +63,7 @@ class SessionSkills:
 
     async def close(self) -> None:
         if self._alone:
-            await self._alone.close()
+            await self._alone.aclose()
 
     @property
     def native(self) -> tuple[str, ...]:

@@ -375,11 +375,8 @@ def read_session(folder: Path, session: SessionId) -> Generator[tuple[Log, Damag
     """The log to read from, and the damage that reading it will note."""
     if not (folder / "log.sqlite").is_file():
         raise LogUnreadable(f"{session} holds no log")
-    log = Log(folder, session)
-    try:
+    with contextlib.closing(Log(folder, session)) as log:
         yield log, Damage()
-    finally:
-        log.close()
 
 
 def read_entries(folder: Path, session: SessionId, after: int = 0) -> list[Entry]:

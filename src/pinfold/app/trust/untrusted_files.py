@@ -266,11 +266,10 @@ def _find_aliases(store: Store, tops: Iterable[Path]) -> list[Path]:
 
 
 def _read_inode(path: str) -> tuple[int, int] | None:
-    try:
+    with suppress(OSError):
         status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def _read_stamp(path: str) -> tuple[int, int] | None:
