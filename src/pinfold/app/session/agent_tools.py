@@ -93,9 +93,8 @@ class AgentRun(Struct, kw_only=True):
     def line(self) -> str:
         """In one line, for who watches."""
         steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
-        return f"{self.name}: {self.status}, {steps}, {self.usage.total:,} tokens" + (
-            f" ({self.why})" if self.why else ""
-        )
+        why = f" ({self.why})" if self.why else ""
+        return f"{self.name}: {self.status}, {steps}, {self.usage.total:,} tokens{why}"
 
 
 def runs_in(observation: str) -> list[dict[str, Json]]:

@@ -193,9 +193,8 @@ class SessionSkills:
             return cap_text(skill.files[path].decode("utf-8", "replace"), FILE_CHARS)
         others = [one for one in skill.files if one != _SKILL]
         more = f"\n\n[Its other files: {join_names(others, 20)}]" if others else ""
-        narrows = (
-            f"\n\n[It uses only: {' '.join(skill.described.allowed_tools)}]" if skill.described.allowed_tools else ""
-        )
+        allowed = " ".join(skill.described.allowed_tools)
+        narrows = f"\n\n[It uses only: {allowed}]" if allowed else ""
         return cap_text(skill.described.body, FILE_CHARS) + narrows + more
 
     async def preview(self, args: Mapping[str, Json]) -> str:
