@@ -93,7 +93,7 @@ async def test_a_function_that_stands_alone_is_promoted_and_gives_the_same_as_a_
     try:
         assert (await tool.function(**args)).value == result
     finally:
-        await sandbox.close()
+        await sandbox.aclose()
 
 
 def test_there_are_at_least_ten_of_each() -> None:
@@ -205,7 +205,7 @@ async def try_hostile(port: int, path: str, files: dict[str, bytes], *, writable
     try:
         return (await ask(sandbox, "function_runner", "call", given, timeout_s=30)).get("outcomes")[0]["value"]
     finally:
-        await sandbox.close()
+        await sandbox.aclose()
 
 
 async def test_the_sandbox_alone_holds_a_hostile_function(tmp_path: Path, listener: tuple[int, list[str]]) -> None:
@@ -232,7 +232,7 @@ async def test_a_call_that_touches_more_than_was_declared_fails_and_says_so(list
         with pytest.raises(BadCall, match=r"tries the network: .* which its effects \(none\) do not declare"):
             await tool.function(port=listener[0], path="out")
     finally:
-        await sandbox.close()
+        await sandbox.aclose()
 
 
 @pytest.mark.parametrize("long", [False, True])
@@ -265,7 +265,7 @@ async def test_a_call_leaves_nothing_for_the_next_one() -> None:
     try:
         assert [(await tool.function(x=1)).value for _ in range(2)] == [1, 1]
     finally:
-        await sandbox.close()
+        await sandbox.aclose()
 
 
 async def test_tests_of_a_skill_pass_and_fail_with_it() -> None:

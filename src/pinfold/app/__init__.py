@@ -6,8 +6,6 @@ so that a command loads only the modules it needs. The folders of app do the sam
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
-from __future__ import annotations
-
 from pinfold.app.lazy_names import lazy_names
 
 TYPE_CHECKING = False

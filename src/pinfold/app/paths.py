@@ -209,13 +209,19 @@ def default_workspace(session: str) -> tuple[Path, str | None]:
 _LARGEST_PRIVATE = 4 << 20
 
 
+@contextlib.contextmanager
+def explain_errors(problem: str, advice: str = "") -> Generator[None]:
+    """An OSError is a ConfigError from here on: the problem, the system's own words, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError("; ".join(filter(None, (f"{problem}: {error.strerror}", advice)))) from error
+
+
 def read_limited(path: Path, most: int, too_large: str) -> bytes:
     """A file of the user's. Raises ConfigError; `too_large` says what to do about one of more than `most` bytes."""
-    try:
-        with path.open("rb") as file:  # whatever its size says: it may be a link to a device
-            data = file.read(most + 1)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    with explain_errors(f"{path} cannot be read"), path.open("rb") as file:
+        data = file.read(most + 1)  # whatever its size says: it may be a link to a device
     if len(data) > most:
         raise ConfigError(f"{path} {too_large}")
     return data
@@ -255,7 +261,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace a file, whole or not at all. Raises ConfigError."""
-    try:
+    with explain_errors(f"{path} cannot be written", "nothing is changed"):
         fd, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:
             with os.fdopen(fd, "wb") as file:
@@ -266,18 +272,14 @@ def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
             Path(name).replace(path)
         finally:
             Path(name).unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}; nothing is changed") from error
 
 
 @contextlib.contextmanager
 def hold_file_lock(path: Path) -> Generator[None]:
     """Hold an exclusive lock on it, so that reading and writing it is one step."""
     lock = private_dir(path.parent) / f".{path.name}.lock"
-    try:
+    with explain_errors(f"{lock} cannot be used"):
         fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError(f"{lock} cannot be used: {error.strerror}") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

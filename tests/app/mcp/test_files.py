@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pinfold.app.errors import ConfigError
 from pinfold.app.session.mcp.credentials import StoredCredentials
 from pinfold.app.session.mcp.files import (
-    EntryOptions,
     build_entry,
     load_servers,
     remove_entry,
@@ -163,7 +162,7 @@ def test_what_declares_how_little_it_needs_runs_in_a_sandbox(reach: Any, boxed: 
 
 
 def test_what_is_typed_becomes_an_entry() -> None:
-    assert build_entry(EntryOptions(what=("npx", "-y", "x"), env=("A=b=c",), hosts=("a.org",))) == {
+    assert build_entry(what=("npx", "-y", "x"), env=("A=b=c",), hosts=("a.org",)) == {
         "command": "npx",
         "args": ["-y", "x"],
         "env": {"A": "b=c"},
@@ -171,7 +170,7 @@ def test_what_is_typed_becomes_an_entry() -> None:
         "hosts": ["a.org"],
     }
     headers = ("Authorization: Bearer a=b", "X=y:z")
-    assert build_entry(EntryOptions(what=("https://a.org/mcp",), headers=headers, transport="sse")) == {
+    assert build_entry(what=("https://a.org/mcp",), headers=headers, transport="sse") == {
         "url": "https://a.org/mcp",
         "type": "sse",
         "headers": {"Authorization": "Bearer a=b", "X": "y:z"},

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pinfold.app.clients.caller_turns import CallerTurns, Prompt, TurnPlace, TurnRun
     from pinfold.app.clients.client_session import CellResult, ClientSession
     from pinfold.app.clients.client_sessions import ANYONE, ClientSessions, OpenTerms, read_or_make_token, server_token
-    from pinfold.app.clients.mcp_passthrough import LATEST, Line, Speech, Upstream
+    from pinfold.app.clients.mcp_passthrough import Upstream
     from pinfold.app.clients.notebooks import (
         AttachedNotebook,
         Notebook,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pinfold.app.clients.task_runner import Task, TaskResult
     from pinfold.app.clients.turn_reader import Called, Ended, Piece, Said, Thinking
     from pinfold.app.clients.user_commands import UserCommands, fill_command, load_user_commands
-    from pinfold.app.clients.wire_records import WireRecords, open_records
+    from pinfold.app.clients.wire_records import open_records
     from pinfold.app.clients.workspace_files import (
         FileEntry,
         FileRefused,
@@ -53,5 +53,6 @@ if TYPE_CHECKING:
         open_file,
         write_file,
     )
+    from pinfold.tools.mcp.passthrough import LATEST, Line, Speech
 
 __getattr__ = lazy_names(__name__)

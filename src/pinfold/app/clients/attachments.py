@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import msgspec
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import Link
-from pinfold.app.paths import private_dir, read_limited
+from pinfold.app.paths import explain_errors, private_dir, read_limited
 from pinfold.app.session.live_session import LiveSession
 from pinfold.events import Image
 from pinfold.log import Blobs, blob_id
@@ -93,12 +94,8 @@ def _describe_attachment(what: str, name: str, path: Path) -> str:
         return f"[{what} is a folder, {place}.]"
     if not path.is_file():  # opening it could wait for ever
         raise ConfigError(f"{path} is neither a file nor a folder; pipe it in instead")
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            head = file.read(_WHOLE)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    with explain_errors(f"{path} cannot be read"), path.open("rb") as file:
+        size, head = os.fstat(file.fileno()).st_size, file.read(_WHOLE)
     if _kind(head):
         return f"[{what}: a picture, shown here, and as a file {place}.]"
     if b"\0" in head:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import anyio
 import msgspec
@@ -17,22 +17,11 @@ from msgspec import Struct
 
 from pinfold.app.clients.task_runner import Task, TaskResult, TaskRun, run_task
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import workspace_at
+from pinfold.app.paths import explain_errors, workspace_at
 from pinfold.app.session.build_session import resolve_sandbox
 from pinfold.app.session.options import Options
 from pinfold.events import Json, SessionId, TurnId, convert, plain_json
 from pinfold.sandbox.providers.auto import Auto
-
-
-class TaskExecutor(Protocol):
-    """Where tasks run: on this machine, or on others."""
-
-    stopping: anyio.Event
-    """Once it is set, tasks that run are interrupted."""
-
-    async def run(self, task: Task) -> TaskResult:
-        """Never raises PinfoldError: a task that cannot run has failed."""
-        ...
 
 
 def read_tasks(path: Path) -> list[Task]:
@@ -78,7 +67,7 @@ class ResultFile:
         keep = [result for result in lines if result.id not in ours or result.status == "done"]
         self._mark = path.with_name(f".{path.name}.run")
         new = path.with_name(f".{path.name}.new")
-        try:
+        with explain_errors(f"{path} cannot be written"):
             self.run = self._mark.read_text(encoding="utf-8") if path.exists() and self._mark.exists() else ""
             """The same for a batch that goes on after it was killed."""
             if not self.run:
@@ -87,8 +76,6 @@ class ResultFile:
             new.write_text("".join(f"{plain_json(result)}\n" for result in keep), encoding="utf-8")
             new.replace(path)
             self._file = path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
     def add(self, result: TaskResult) -> None:
         """On disk when this returns."""
@@ -124,7 +111,7 @@ class LocalTasks(Struct, kw_only=True):
 
     batch: str
     """Names the run."""
-    flags: dict[str, Any]
+    flags: dict[str, Json]
     more: dict[str, Any]
     default: Path
     """The workspace of tasks that name none."""
@@ -135,9 +122,11 @@ class LocalTasks(Struct, kw_only=True):
     again: frozenset[str] = frozenset()
     """Tasks that begin anew."""
     stopping: anyio.Event = msgspec.field(default_factory=anyio.Event)
+    """Once it is set, tasks that run are interrupted."""
     locks: dict[Path, anyio.Lock] = msgspec.field(default_factory=dict[Path, anyio.Lock])
 
     async def run(self, task: Task) -> TaskResult:
+        """Never raises PinfoldError: a task that cannot run has failed."""
         workspace = folder_of(task, self.default)
         lock = self.locks.setdefault(workspace, anyio.Lock())
         is_shared = workspace in self.shared
@@ -181,7 +170,7 @@ async def has_views(options: Options) -> bool:
 
 
 async def run_batch(
-    tasks: Iterable[Task], executor: TaskExecutor, jobs: int, on_result: Callable[[TaskResult], None]
+    tasks: Iterable[Task], executor: LocalTasks, jobs: int, on_result: Callable[[TaskResult], None]
 ) -> None:
     """Run the tasks, `jobs` at a time, until all have ended or the executor is stopping."""
     waiting = iter(tasks)

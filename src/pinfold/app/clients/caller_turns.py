@@ -15,7 +15,7 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.app.clients.served_sessions import ServedSessions
+from pinfold.app.clients.served_sessions import ServedSessions, status_now
 from pinfold.app.clients.turn_reader import Called, Ended, Piece, Said, TurnReader
 from pinfold.app.errors import SessionBusy
 from pinfold.app.ownership.owner import Link
@@ -114,7 +114,7 @@ class CallerTurns:
 
     async def start(self, link: Link, prompt: Prompt, terms: CallerTerms) -> TurnRun:
         """Raises SessionBusy, CommandRefused and other PinfoldErrors."""
-        now, names = await last_event(link), tuple(tool.name for tool in terms.tools)
+        now, names = (await status_now(link)).seq, tuple(tool.name for tool in terms.tools)
         if prompt.at:
             names = tuple({*prompt.at.tools, *names})
             place = replace(prompt.at, after=now, answered=tuple(prompt.results))
@@ -230,13 +230,9 @@ class CallerTurns:
         await link.submit(Interrupt(target=place.turn))
 
 
-async def last_event(link: Link) -> int:
-    return link.log.seq if isinstance(link, LiveSession) else (await link.status()).seq
-
-
 async def past_events(link: Link, after: int) -> AsyncGenerator[Entry]:
     """Those after `after`, up to now."""
-    now = await last_event(link)
+    now = (await status_now(link)).seq
     if now <= after:
         return
     async with link.subscribe(after) as feed:

@@ -16,6 +16,7 @@ from pinfold.app.clients.session_history import HistoryBuilder, SessionHistory
 from pinfold.app.clients.submit import event_of, finish_turn, follow, rewind
 from pinfold.app.errors import TurnError
 from pinfold.app.session.approvals import Approve
+from pinfold.app.session.build_session import StoredResults
 from pinfold.app.session.live_session import LiveSession
 from pinfold.engine import CommandRefused, OpenAction, Performed
 from pinfold.events import (
@@ -36,7 +37,6 @@ from pinfold.events import (
     new_action_id,
     new_turn_id,
 )
-from pinfold.log import BlobMissing
 from pinfold.sandbox import Variable
 from pinfold.text import cap_text
 
@@ -170,13 +170,9 @@ class ClientSession:
         return done
 
     def _read_blob(self, handle: str) -> bytes:
-        blob = self.live.log.blobs.find(handle)
-        try:
-            if blob:
-                return self.live.log.blobs.get(blob)
-        except BlobMissing:
-            pass
-        raise CommandRefused(f"nothing is kept as {handle!r}; the end of a cut output names its handle")
+        if (data := StoredResults(self.live.log.blobs).get(handle)) is None:
+            raise CommandRefused(f"nothing is kept as {handle!r}; the end of a cut output names its handle")
+        return data
 
     def _read_displays(self, shown: Iterable[DisplayRef]) -> Displays:
         get = self.live.log.blobs.get

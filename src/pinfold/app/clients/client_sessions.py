@@ -58,10 +58,8 @@ class OpenTerms(Struct, frozen=True, kw_only=True):
 class ClientSessions:
     """All sessions of a server. Use it as an async context manager; at its end every session is closed."""
 
-    def __init__(self, terms: OpenTerms, *, idle_s: float = IDLE_S, most: int = MOST) -> None:
+    def __init__(self, terms: OpenTerms) -> None:
         self._terms = terms
-        self._idle_s = idle_s
-        self._most = most
         self._shelf = None if terms.ephemeral else SessionStore()
         self._held: dict[SessionId, ClientSession] = {}
         self._opening = anyio.Lock()
@@ -145,8 +143,8 @@ class ClientSessions:
         if self._tasks is None or self._ended:
             raise SessionBusy("the server is ending")
         async with self._opening:
-            if len(self._held) >= self._most:
-                raise SessionBusy(f"{self._most} sessions are open already; close one first")
+            if len(self._held) >= MOST:
+                raise SessionBusy(f"{MOST} sessions are open already; close one first")
             toolbox = replace(options.toolbox, carries=True)
             options = replace(options, title=title, toolbox=toolbox, **self._terms.mounted)
             return await self._tasks.start(self._serve_session, session, options, title, client)
@@ -179,9 +177,9 @@ class ClientSessions:
     async def _wait_until_unused(self, offered: ClientSession) -> None:
         while not offered.let_go.is_set():
             idle_s = monotonic() - offered.used
-            if idle_s >= self._idle_s and not offered.busy:
+            if idle_s >= IDLE_S and not offered.busy:
                 return
-            with anyio.move_on_after(max(self._idle_s - idle_s, 1.0)):
+            with anyio.move_on_after(max(IDLE_S - idle_s, 1.0)):
                 await offered.let_go.wait()
 
 

@@ -18,11 +18,10 @@ from pinfold.engine import CommandRefused
 from pinfold.events import CallTool, Json, new_action_id
 from pinfold.text import cap_text
 from pinfold.tools import BadCall
-from pinfold.tools.mcp.passthrough import LATEST, Line, Peer, Speech
+from pinfold.tools.mcp.passthrough import Line, Peer, Speech
 from pinfold.tools.mcp.servers import relaying
 from pinfold.tools.results import Result
 
-__all__ = ["LATEST", "Line", "Peer", "Speech", "Upstream"]
 Forward: TypeAlias = Callable[[], Awaitable[dict[str, object]]]
 _TOLD = 10_000
 """Characters of a result that are on record."""

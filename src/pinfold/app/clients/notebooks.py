@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +26,7 @@ from pinfold.events import (
     Delta,
     Entry,
     Execute,
+    Json,
     PinfoldError,
     convert,
     is_deeper,
@@ -40,7 +41,7 @@ _TOLD = 20_000
 _DEEPEST = 100
 _PYTHON = frozenset(("python", "ipython", "python3", "ipython3"))
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b")
-_Raw: TypeAlias = dict[str, Any]
+_Raw: TypeAlias = dict[str, Json]
 Show: TypeAlias = Callable[[Entry | Delta], None]
 
 
@@ -110,7 +111,7 @@ class _RawNotebook(Struct):
     metadata: _Raw = {}
 
 
-def _parse_notebook(path: Path, name: str, raw: Any) -> Notebook:
+def _parse_notebook(path: Path, name: str, raw: Json) -> Notebook:
     try:
         version = convert(raw, _Head).nbformat
     except msgspec.ValidationError as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -19,9 +19,6 @@ from pinfold.app.session.options import CallerTerms
 from pinfold.engine import Model
 from pinfold.events import AssistantMessage, PinfoldError, Reply, Request, RequestFailed, Thought, UserMessage
 from pinfold.model.embeddings import embeddings_named
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class PlainModels:

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import anyio
+from anyio.abc import TaskStatus
 from msgspec.structs import replace
 
 from pinfold.app.clients.client_sessions import OpenTerms
@@ -19,7 +20,7 @@ from pinfold.app.ownership.daemon import Daemon
 from pinfold.app.ownership.owner import Link, RemoteSession
 from pinfold.app.session.live_session import LiveSession
 from pinfold.app.session.options import SessionStatus, new_session_options, resume_options
-from pinfold.app.storage.session_store import SessionStore, holder_of, read_session
+from pinfold.app.storage.session_store import SessionStore, holder_of, read_entries
 from pinfold.app.tasks import background
 from pinfold.events import (
     ActionFinished,
@@ -66,23 +67,16 @@ class ServedSessions:
 
         Gives what to tell the user. Raises SandboxUnavailable.
         """
-        ready, ended = anyio.Event(), anyio.Event()
-        notice = ""
+        ended = anyio.Event()
 
-        def on_ready(words: str) -> None:
-            nonlocal notice
-            notice = words
-            ready.set()
-
-        async def serve() -> None:
+        async def serve(*, task_status: TaskStatus[str]) -> None:
             try:
-                await self._daemon.serve(on_ready, beside=True)
+                await self._daemon.serve(task_status.started, beside=True)
             finally:
                 ended.set()
 
         async with background() as tasks:
-            tasks.start_soon(serve)
-            await ready.wait()
+            notice: str = await tasks.start(serve)
             try:
                 yield notice
             finally:
@@ -173,8 +167,7 @@ class ServedSessions:
     def entries(self, name: str) -> list[Entry]:
         """All that is on record, without opening the session."""
         session, folder = self.store.find(name)
-        with read_session(folder, session) as (log, damage):
-            return list(log.read(damage=damage))
+        return read_entries(folder, session)
 
     @asynccontextmanager
     async def turn_slot(self) -> AsyncGenerator[None]:

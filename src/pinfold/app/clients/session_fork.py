@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from pinfold.app.errors import OwnerGone, SessionBusy
@@ -39,13 +39,10 @@ async def fork(shelf: SessionStore, session: SessionId, title: str | None = None
                 shutil.copytree(folder / name, partial / name, symlinks=True, copy_function=_copy_file)
         if is_imported(folder):  # a copy of a stranger's log is no more trusted than the log
             (partial / IMPORTED).touch()
-        forked = Log(partial, new)
-        try:
+        with closing(Log(partial, new)) as forked:
             await forked.append(SessionForked(source=session, last=last))
             if title:
                 await forked.append(SessionChanged(title=title))
-        finally:
-            forked.close()
         partial.rename(shelf.folder_of(new))
     with suppress(OSError):
         keep_for_copy(folder / "state/files", shelf.folder_of(new) / "state/files")
@@ -54,13 +51,9 @@ async def fork(shelf: SessionStore, session: SessionId, title: str | None = None
 
 def _copy_file(source: str, target: str) -> None:
     """What is named by its content never changes, nor does what was piped in: both can have it. The rest is written on."""
-    try:
+    with suppress(OSError):  # another file system
         if _DIGEST.fullmatch(Path(source).name) or Path(source).parent.name == "input":
             os.link(source, target)
             return
-    except OSError:  # another file system
-        pass
-    try:
+    with suppress(FileNotFoundError):  # the live session has just dropped it
         shutil.copy2(source, target)
-    except FileNotFoundError:  # the live session has just dropped it
-        return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import Link
 from pinfold.app.session.live_session import LiveSession
-from pinfold.app.storage.session_store import SessionStore, read_session
+from pinfold.app.storage.session_store import SessionStore, read_entries
 from pinfold.engine import State, fold
 from pinfold.events import (
     ActionFinished,
@@ -173,17 +172,12 @@ def entries_of(link: Link) -> list[Entry]:
         return entries_on_disk(link.session)
     # Not by the connection that the owner writes with, if there is another way: this may be another thread.
     folder = link.log.folder
-    return list(link.log.read()) if folder is None else _read(folder, link.session)
+    return list(link.log.read()) if folder is None else read_entries(folder, link.session)
 
 
 def entries_on_disk(session: SessionId) -> list[Entry]:
     """Raises PinfoldError."""
-    return _read(SessionStore().folder_of(session), session)
-
-
-def _read(folder: Path, session: SessionId, after: int = 0) -> list[Entry]:
-    with read_session(folder, session) as (log, damage):
-        return list(log.read(after, damage))
+    return read_entries(SessionStore().folder_of(session), session)
 
 
 def build_history(session: SessionId, entries: Sequence[Entry]) -> SessionHistory:
@@ -216,7 +210,7 @@ class HistoryBuilder:
     def add_new(self, live: LiveSession) -> None:
         """What has happened since the last time. Raises PinfoldError."""
         folder = live.log.folder
-        self.add(list(live.log.read(self.seq)) if folder is None else _read(folder, live.session, self.seq))
+        self.add(list(live.log.read(self.seq)) if folder is None else read_entries(folder, live.session, self.seq))
 
     def add(self, entries: Sequence[Entry]) -> None:
         for entry in entries:

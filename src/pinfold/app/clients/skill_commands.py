@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path, PurePath
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import current_folder, read_limited, write_whole
+from pinfold.app.paths import current_folder, explain_errors, read_limited, write_whole
 from pinfold.app.session.build_session import resolve_sandbox
 from pinfold.app.session.options import new_session_options
 from pinfold.app.session.promotion import TOOL, Promotion, Request, prepare_promotion, run_skill_tests
@@ -38,10 +38,8 @@ def create_skill(name: str, description: str, *, here: bool) -> Path:
     folder = current_folder() / SKILLS / name
     if folder.exists():
         raise ConfigError(f"{folder} is there already")
-    try:
+    with explain_errors(f"{folder} cannot be made"):
         folder.mkdir(parents=True)
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from error
     write_whole(folder / SKILL, text, mode=0o644)
     return folder
 

@@ -44,12 +44,8 @@ _STOP_S = 10.0
 
 class Submission(Struct, frozen=True, kw_only=True):
     link: Link
-    standing: SessionStatus
-    """Taken before the command was submitted."""
-    command: Command
     feed: AsyncIterator[Entry | Delta]
-    """Everything after `standing.seq`, up to the end of the turn or cell; without end for other commands."""
-
+    """Everything from the command on, up to the end of the turn or cell; without end for other commands."""
     target: Target | None
     """The turn or cell that the command begins or continues."""
 
@@ -72,8 +68,7 @@ async def submit_and_follow(
                     raise
                 continue
             target = _target_of(command) or standing.turn
-            events = until_end(feed, target)
-            yield Submission(link=link, standing=standing, command=command, feed=events, target=target)
+            yield Submission(link=link, feed=until_end(feed, target), target=target)
             return
 
 

@@ -6,9 +6,9 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import anyio
 from msgspec import Struct
@@ -18,7 +18,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import RemoteSession
 from pinfold.app.paths import data_dir, private_dir
 from pinfold.app.storage.session_store import Claim, SessionStore, claim, holder_of
-from pinfold.events import Interrupt, PinfoldError, SessionId, TurnId, new_session_id, new_turn_id
+from pinfold.events import Interrupt, Json, PinfoldError, SessionId, TurnId, new_session_id, new_turn_id
 
 QueueState: TypeAlias = Literal["waiting", "running", "done", "failed", "cancelled"]
 ATTEMPTS = 6
@@ -43,7 +43,7 @@ class QueuedTask(Struct, frozen=True, kw_only=True):
     number: int
     prompt: str
     workspace: str
-    flags: dict[str, Any]
+    flags: dict[str, Json]
     state: QueueState
     session: SessionId
     turn: TurnId
@@ -60,7 +60,7 @@ class TaskQueue:
         self.folder = folder or data_dir() / "queue"
         self._clock = clock
 
-    def add(self, prompt: str, workspace: Path, flags: dict[str, Any]) -> QueuedTask:
+    def add(self, prompt: str, workspace: Path, flags: dict[str, Json]) -> QueuedTask:
         with self._open() as db:
             row = (self._clock(), prompt, str(workspace), json.dumps(flags), new_session_id(), new_turn_id())
             sql = "INSERT INTO tasks (added, prompt, workspace, flags, session, turn) VALUES (?, ?, ?, ?, ?, ?)"
@@ -148,15 +148,12 @@ class TaskQueue:
     def _open(self) -> Generator[sqlite3.Connection]:
         private_dir(self.folder)
         try:
-            connection = sqlite3.connect(self.folder / "tasks.db", timeout=10.0)
-            try:
+            with closing(sqlite3.connect(self.folder / "tasks.db", timeout=10.0)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute(_SCHEMA)
                 with connection:
                     yield connection
-            finally:
-                connection.close()
         except sqlite3.Error as error:
             raise ConfigError(f"{self.folder / 'tasks.db'} cannot be used: {error}") from error
 

@@ -22,6 +22,7 @@ from pinfold.events import (
     Delta,
     Event,
     Interrupt,
+    Json,
     PinfoldError,
     Say,
     SessionId,
@@ -68,7 +69,7 @@ class TaskRun(Struct, frozen=True, kw_only=True):
     task: Task
     session: SessionId
     turn: TurnId
-    flags: dict[str, Any]
+    flags: dict[str, Json]
     """Of the command line, by configuration key."""
     more: dict[str, Any]
     """Other fields of the session's options."""

@@ -2,8 +2,6 @@
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
-from __future__ import annotations
-
 from pinfold.app.lazy_names import lazy_names
 
 TYPE_CHECKING = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -15,7 +16,7 @@ import msgspec
 from pinfold.app.config.databases import DataConfig, check_data
 from pinfold.app.config.schema import NAMED, SECTIONS, Config
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir
+from pinfold.app.paths import config_dir, explain_errors
 from pinfold.app.trust.project_files import SETTINGS, VARIABLES
 from pinfold.app.trust.project_formats import keys_of
 from pinfold.app.trust.workspace_trust import TrustedFiles, read_trusted_files
@@ -102,8 +103,6 @@ def config_schema() -> dict[str, Json]:
 
 def parse_value(text: str, kind: Any) -> Json:
     """What a user typed for a key of this type: as TOML or JSON, or words; lists also with commas. Raises ValidationError."""
-    import tomllib
-
     tries: list[Json] = []
     with suppress(tomllib.TOMLDecodeError):
         tries.append(tomllib.loads(f"value = {text}")["value"])
@@ -180,18 +179,12 @@ class _Layers(msgspec.Struct):
 
 def _user_layers() -> _Layers:
     layers, path = _Layers(), config_file()
-    try:
+    with explain_errors(f"{path} cannot be read"), suppress(FileNotFoundError):
         layers.add(_parse_toml(path.read_bytes(), path), str(path))
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     return layers
 
 
 def _parse_toml(data: bytes, path: Path) -> Values:
-    import tomllib
-
     try:
         parsed = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -85,26 +85,22 @@ async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
     there = models_here()
     facts: Facts | None = None
 
-    async def look_at_models() -> None:
-        nonlocal there
-        there = await reachable_models()
-
     async def look_at_kernel() -> None:
         nonlocal facts
         facts = await anyio.to_thread.run_sync(gather_facts, abandon_on_cancel=True)
 
     with anyio.move_on_after(limit_s):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(look_at_models)
             tasks.start_soon(look_at_kernel)
+            there = await reachable_models()
     calling = CallOptions.of(config)
     model, why = (config.model.name, "as configured") if config.model.name else _pick_model(there, calling)
-    builtin = there.inside[0] if there.inside else None
+    builtin = there.inside[0]
     return DetectedSetup(
         servers=there.servers,
-        builtin=builtin.weights.title if builtin else "",
-        builtin_size=builtin.weights.megabytes if builtin else "",
-        builtin_here=builtin is not None and builtin.path is not None,
+        builtin=builtin.weights.title,
+        builtin_size=builtin.weights.megabytes,
+        builtin_here=builtin.path is not None,
         keys=there.keys,
         sandbox=config.sandbox.provider,
         isolation=_isolation(facts),

@@ -37,17 +37,13 @@ async def check_models(around: CheckContext) -> tuple[list[Finding], dict[str, o
     named = [(role, name) for role, name in (*roles, ("escalate", given.escalate)) if name]
     found: dict[tuple[str, str], Finding] = {}
 
-    async def look() -> None:
-        nonlocal there
-        there = await reachable_models()
-
     async def ask(role: str, name: str) -> None:
         found[role, name] = await _check_model(around, role, name)
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(look)
         for role, name in named:
             tasks.start_soon(ask, role, name)
+        there = await reachable_models()
     assert there is not None
     local = _find_local_models(there, any_named=bool(named))
     return [*(found[one] for one in named), *local, *_find_paused_models()], _plain(there)
@@ -164,7 +160,7 @@ _BEYOND_S = 5.0
 """For a whole section, beyond that: ending what was started takes its time."""
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
+class Health(msgspec.Struct, kw_only=True):
     findings: Mapping[Section, Sequence[Finding]]
     sandboxes: Report | None = None
     models: dict[str, object] = {}
@@ -204,26 +200,21 @@ async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> 
     loaded, said = machine.configuration(workspace)
     around = CheckContext(workspace=workspace, loaded=loaded, limit_s=limit_s)
     found: dict[Section, list[Finding]] = {"versions": [], "configuration": list(said)}
-    report: Report | None = None
-    here: dict[str, object] = {}
-    listed: list[dict[str, object]] = []
+    health = Health(findings=found)
 
     async def sandboxes() -> list[Finding]:
-        nonlocal report
         python, said = await anyio.to_thread.run_sync(machine.cells_python, around)
-        report = await examine(asked, python=python, limit_s=limit_s)
+        health.sandboxes = report = await examine(asked, python=python, limit_s=limit_s)
         helper = await anyio.to_thread.run_sync(machine.warm_helper, around)
         return [*machine.report_findings(report, asked), *said, helper]
 
     async def models() -> list[Finding]:
-        nonlocal here
-        models, here = await check_models(around)
+        models, health.models = await check_models(around)
         return models
 
     async def servers() -> list[Finding]:
-        nonlocal listed
-        listed = await check_servers(around)
-        return [server_finding(one) for one in listed]
+        health.servers = await check_servers(around)
+        return [server_finding(one) for one in health.servers]
 
     async with anyio.create_task_group() as tasks:
 
@@ -242,8 +233,8 @@ async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> 
         add("folders", "folders", of(machine.folders))
         add("folders", "disk", of(lambda: machine.disks(around)))
         add("leftovers", "leftovers", of(machine.leftovers))
-    there: dict[Section, list[Finding]] = {section: some for section, some in found.items() if some}
-    return Health(findings=there, sandboxes=report, models=here, servers=listed)
+    health.findings = {section: some for section, some in found.items() if some}
+    return health
 
 
 async def _check_within(

@@ -6,9 +6,9 @@ Starts nothing but the sandbox, which has to prove what it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 
@@ -18,6 +18,7 @@ from pinfold.app.diagnostics.machine import CheckContext, cells_python
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.local_models import choose_among, reachable_models
 from pinfold.app.models.session_models import BreakerStore, CallOptions
+from pinfold.app.ownership.owner import Link
 from pinfold.app.paths import config_dir, data_dir, state_dir
 from pinfold.app.session.build_session import ResolvedSandbox, build_runner
 from pinfold.app.session.notes import memory_file
@@ -34,9 +35,6 @@ from pinfold.sandbox.providers.doctor import SandboxCheck, examine
 from pinfold.text import homely, join_names, numerous
 from pinfold.tools import Registry
 from pinfold.tools.registry import load_plugins
-
-if TYPE_CHECKING:
-    from pinfold.app.ownership.owner import Link
 
 Kind: TypeAlias = Literal[
     "person", "engine", "model", "place", "sandbox", "tools", "server", "database", "network", "store"
@@ -246,14 +244,10 @@ def _add_tools(
 
 def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
     """As a session has it that is kept. Raises PinfoldError."""
-    with folder("workspace") as place:
-        log = RedactingLog(place, new_session_id())
-        try:
-            spec = Spec(workspace=options.workspace or place, site=place)
-            ground = ResolvedSandbox(provider=provider_named("auto"), python=Path("python"))
-            hands, faults = build_runner(options, spec, log, ground, small=False, servers=None)
-        finally:
-            log.close()
+    with folder("workspace") as place, closing(RedactingLog(place, new_session_id())) as log:
+        spec = Spec(workspace=options.workspace or place, site=place)
+        ground = ResolvedSandbox(provider=provider_named("auto"), python=Path("python"))
+        hands, faults = build_runner(options, spec, log, ground, small=False, servers=None)
     return hands.registry, faults
 
 

@@ -2,8 +2,6 @@
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
-from __future__ import annotations
-
 from pinfold.app.lazy_names import lazy_names
 
 TYPE_CHECKING = False
@@ -11,11 +9,7 @@ if TYPE_CHECKING:
     from pinfold.app.models.extras import EXTRAS, add_extras, extra_for, installation, missing_modules, requirements
     from pinfold.app.models.local_models import (
         SUGGESTED,
-        BuiltinModel,
-        FoundServer,
-        Pulling,
         Reachable,
-        ServeOptions,
         choose_model,
         find_weights,
         list_model_names,
@@ -24,5 +18,7 @@ if TYPE_CHECKING:
         serve_model,
     )
     from pinfold.app.models.session_models import CallOptions, is_usable
+    from pinfold.model.local import FoundServer, Pulling
+    from pinfold.model.local.server import ServeOptions
 
 __getattr__ = lazy_names(__name__)

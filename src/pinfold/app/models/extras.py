@@ -79,13 +79,13 @@ def missing_modules(name: str) -> list[str]:
     return [module for module in EXTRAS[name].modules if not _is_there(module)]
 
 
-def requirements(name: str) -> list[str]:
-    """As this version of Pinfold names them."""
+def requirements(*names: str) -> list[str]:
+    """What these parts need, as this version of Pinfold names it."""
     try:
         declared = requires("pinfold") or []
     except PackageNotFoundError:
         declared = []
-    marked = re.compile(rf"""(.+?)\s*;.*\bextra\s*==\s*["']{name}["']""")
+    marked = re.compile(rf"""(.+?)\s*;.*\bextra\s*==\s*["'](?:{"|".join(names)})["']""")
     return [found[1] for line in declared if (found := marked.fullmatch(line.strip()))]
 
 
@@ -184,7 +184,7 @@ def _requirement(entry: Mapping[str, Json], extras: Iterable[str]) -> str:
 
 
 def _into_pipx(names: Sequence[str], here: Installation, on_line: OnLine) -> None:
-    wanted = [one for name in names for one in requirements(name)]
+    wanted = requirements(*names)
     pipx = shutil.which("pipx")
     if pipx is None:
         raise ExtraFailed(
@@ -194,14 +194,13 @@ def _into_pipx(names: Sequence[str], here: Installation, on_line: OnLine) -> Non
 
 
 def _into_environment(names: Sequence[str], _here: Installation, on_line: OnLine) -> None:
-    wanted = [one for name in names for one in requirements(name)]
     try:
         command = [find_uv(), "pip", "install", "--python", sys.executable]
     except EnvironmentFailed:
         if not _is_there("pip"):
             raise
         command = [sys.executable, "-I", "-m", "pip", "install", "--disable-pip-version-check"]
-    _run([*command, *wanted], {}, on_line)
+    _run([*command, *requirements(*names)], {}, on_line)
 
 
 _WAYS: Mapping[Kind, Callable[[Sequence[str], Installation, OnLine], None]] = {

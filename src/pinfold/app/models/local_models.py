@@ -18,10 +18,8 @@ from pinfold.app.trust.workspace_trust import read_trusted_files
 from pinfold.model import DIRECT, SERVICES, key_variables, ollama_url
 from pinfold.model.local import (
     CATALOGUE,
-    FoundModel,
     FoundServer,
     OnPulling,
-    Pulling,
     Weights,
     probe,
     pull,
@@ -29,9 +27,8 @@ from pinfold.model.local import (
     weights_at,
     weights_named,
 )
-from pinfold.model.local.server import ServeOptions
+from pinfold.model.local.server import ServeOptions, serve
 
-__all__ = ["FoundModel", "Pulling"]
 _ELSEWHERE = (*(name for name, service in SERVICES.items() if not service.is_local), *DIRECT)
 
 
@@ -53,8 +50,6 @@ async def serve_model(
     serving: ServeOptions, notice: Callable[[str], None], on_ready: Callable[[str, str], None]
 ) -> None:
     """Serve a model of this machine until a signal ends it. Raises PinfoldError."""
-    from pinfold.model.local.server import serve
-
     folder, state = private_dir(data_dir()), private_dir(state_dir())
     await serve(serving, folder=folder, state=state, uv=uv_path(), notice=notice, on_ready=on_ready)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
@@ -21,7 +20,7 @@ from msgspec.structs import asdict, replace
 from pinfold._version import __version__
 from pinfold.app.config.schema import Config
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import cache_dir, data_dir, private_dir, state_dir
+from pinfold.app.paths import cache_dir, data_dir, hold_file_lock, private_dir, state_dir
 from pinfold.app.trust.secrets import Secrets
 from pinfold.engine import Breaker, Line, Model, OwnLines, Spent, the_model
 from pinfold.events import Entry, Json, ModelFailed, ModelReplied, PinfoldError, Reply, Usage, convert, decode_json
@@ -243,9 +242,7 @@ class BreakerStore:
             return self._own.change(name, change)
         path = self._folder / f"{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:16]}.json"
         try:
-            private_dir(self._folder)
-            with (self._folder / ".lock").open("ab") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with hold_file_lock(self._folder / "paused"):
                 known = _read(path)
                 before = known.line if known else Line()
                 changed = change(msgspec.structs.replace(before))

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from pinfold.app.config.layers import load_config
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
 from pinfold.app.ownership.daemon_handoff import daemon_socket, decode_options
-from pinfold.app.ownership.ipc import BROKEN, LineReader, is_same_user_stream, open_listener, send_line, send_request
+from pinfold.app.ownership.ipc import answer_request, open_listener, send_line, send_request
 from pinfold.app.ownership.owner import acquire
 from pinfold.app.paths import private_dir, state_dir, up_dir
 from pinfold.app.session.live_session import LiveSession
@@ -25,7 +25,7 @@ from pinfold.app.session.options import Options
 from pinfold.app.storage.session_store import claim, holder_of
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
-from pinfold.events import BadEvent, Interrupt, Json, PinfoldError, SessionId, parse_json
+from pinfold.events import BadEvent, Interrupt, Json, SessionId
 from pinfold.sandbox import SandboxUnavailable, provider_named
 from pinfold.sandbox.providers.launcher import Warmable
 
@@ -152,19 +152,12 @@ class Daemon:
     # --- what others ask
 
     async def _answer(self, stream: SocketStream) -> None:
-        async with stream:
-            if not is_same_user_stream(stream):
-                return
-            with suppress(OwnerGone, *BROKEN):
-                try:
-                    question = parse_json(await LineReader(stream).next(_QUESTION))
-                    await send_line(stream, await self._response(question))
-                    if question == _STOP:
-                        self.stop()
-                except OwnerGone:
-                    return
-                except PinfoldError as error:
-                    await send_line(stream, {"refused": str(error), "code": error.exit_code})
+        async def respond(question: Json) -> None:
+            await send_line(stream, await self._response(question))
+            if question == _STOP:
+                self.stop()
+
+        await answer_request(stream, _QUESTION, respond)
 
     async def _response(self, question: Json) -> Json:
         match question:

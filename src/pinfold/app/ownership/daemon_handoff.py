@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,11 @@ def encode_options(options: Options) -> dict[str, Json] | None:
     if options.tools or not options.hooks.is_empty:
         return None
     named = replace(options, model=None if options.model is None else full_name(options.model))
-    try:
+    with suppress(NotPlain, TypeError):
         plain = {name: msgspec.to_builtins(getattr(named, name), enc_hook=_encode_path) for name in _TYPES}
         plain_json(plain)
-    except (NotPlain, TypeError):
-        return None
-    return plain
+        return plain
+    return None
 
 
 def decode_options(plain: Json) -> Options:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
 
@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import SocketAttribute, SocketListener, SocketStream, UNIXSocketStream
 
 from pinfold.app.errors import OwnerGone, SessionBusy
-from pinfold.events import BadEvent, Json, parse_json, plain_json
+from pinfold.events import BadEvent, Json, PinfoldError, parse_json, plain_json
 from pinfold.sandbox.kernel.processes import is_same_user, short_path
 
 BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError)
@@ -70,5 +70,15 @@ async def open_listener(path: Path) -> SocketListener:
         return await anyio.create_unix_listener(short, mode=0o600)
 
 
-def is_same_user_stream(stream: SocketStream) -> bool:
-    return is_same_user(stream.extra(SocketAttribute.raw_socket))  # noqa: S610 - no SQL here
+async def answer_request(stream: SocketStream, limit: int, respond: Callable[[Json], Awaitable[None]]) -> None:
+    """Hear one question of a process of this user; `limit` is in bytes. What is wrong with it is the answer."""
+    async with stream:
+        if not is_same_user(stream.extra(SocketAttribute.raw_socket)):  # noqa: S610 - no SQL here
+            return
+        with suppress(OwnerGone, *BROKEN):
+            try:
+                await respond(parse_json(await LineReader(stream).next(limit)))
+            except OwnerGone:
+                return
+            except PinfoldError as error:
+                await send_line(stream, {"refused": str(error), "code": error.exit_code})

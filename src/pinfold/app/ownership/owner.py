@@ -6,8 +6,9 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Protocol, Self, TypeAlias, cast, get_args
+from typing import Protocol, Self, TypeAlias, TypeVar, cast, get_args
 
 import anyio
 import msgspec
@@ -18,7 +19,7 @@ from pinfold.app.ownership.daemon_handoff import hand_over
 from pinfold.app.ownership.ipc import (
     BROKEN,
     LineReader,
-    is_same_user_stream,
+    answer_request,
     open_listener,
     open_stream,
     send_line,
@@ -38,7 +39,6 @@ from pinfold.events import (
     Delta,
     Entry,
     Json,
-    PinfoldError,
     Redo,
     Rename,
     Rewind,
@@ -56,6 +56,7 @@ from pinfold.log import Blobs, Damage, Log, summarise
 from pinfold.sandbox import PageQuery, VariablePage
 from pinfold.sandbox.kernel.folders import remove_folder
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 _SOCKET = "owner.sock"
 _QUESTION = 64 << 20
@@ -189,17 +190,15 @@ async def _change(folder: Path, session: SessionId, change: Rename | Configure) 
     if claimed is None:
         await RemoteSession(session, folder).submit(change)
         return
-    log = Log(folder, session)
-    try:
+    with contextlib.ExitStack() as ends:
+        ends.callback(claimed.release)
+        log = ends.enter_context(contextlib.closing(Log(folder, session)))
         if isinstance(change, Rename):
             changed = SessionChanged(title=change.title)
         else:
             _, state = load(log, Damage())
             changed = SessionChanged(title=state.title, checkpoints=change.checkpoints, revoked=change.revoke)
         await log.append(changed)
-    finally:
-        log.close()
-        claimed.release()
 
 
 class RemoteSession:
@@ -219,12 +218,8 @@ class RemoteSession:
         return True
 
     async def status(self) -> SessionStatus:
-        answer = await self._ask({"op": "hello"})
-        try:
-            standing = convert(answer, SessionStatus)
-            return standing if self._began is None else msgspec.structs.replace(standing, seq=self._began)
-        except msgspec.ValidationError as error:
-            raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
+        standing = self._read(await self._ask({"op": "hello"}), SessionStatus)
+        return standing if self._began is None else msgspec.structs.replace(standing, seq=self._began)
 
     async def submit(self, command: Command) -> None:
         limit_s = _RESTORE_S if isinstance(command, Undo | Rewind | Redo) else _ANSWER_S  # these are done when answered
@@ -243,11 +238,7 @@ class RemoteSession:
 
     async def variable_page(self, name: str, query: PageQuery) -> VariablePage:
         question = {"op": "page", "name": name, "query": msgspec.to_builtins(query)}
-        answer = await self._ask(question, _RESTORE_S)
-        try:
-            return convert(answer.get("page"), VariablePage)
-        except msgspec.ValidationError as error:
-            raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
+        return self._read((await self._ask(question, _RESTORE_S)).get("page"), VariablePage)
 
     async def blob(self, id_: BlobId) -> bytes:
         return await anyio.to_thread.run_sync(Blobs(self._folder / "blobs").get, id_)
@@ -258,6 +249,12 @@ class RemoteSession:
             with contextlib.suppress(*BROKEN):  # reading will find it gone
                 await send_line(stream, {"op": "subscribe", "after": after})
             yield _RemoteFeed(LineReader(stream))
+
+    def _read(self, answer: Json, kind: type[T]) -> T:
+        try:
+            return convert(answer, kind)
+        except msgspec.ValidationError as error:
+            raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
 
     async def _ask(self, question: Json, limit_s: float = _ANSWER_S) -> dict[str, Json]:
         path, who = self._folder / _SOCKET, f"the owner of {self.session}"
@@ -316,9 +313,7 @@ class _Connections:
     async def answer(self, stream: SocketStream) -> None:
         self._open += 1
         try:
-            async with stream:
-                if is_same_user_stream(stream):
-                    await self._serve_request(stream)
+            await answer_request(stream, _QUESTION, partial(self._respond, stream))
         finally:
             self._open -= 1
             self._move()
@@ -335,16 +330,9 @@ class _Connections:
         self._moved.set()
         self._moved = anyio.Event()
 
-    async def _serve_request(self, stream: SocketStream) -> None:
-        with contextlib.suppress(OwnerGone, *BROKEN):
-            try:
-                question = await LineReader(stream).next(_QUESTION)
-                if not self.is_leaving:
-                    await _respond(self._live, stream, parse_json(question), self._move)
-            except OwnerGone:
-                return
-            except PinfoldError as error:
-                await send_line(stream, {"refused": str(error)})
+    async def _respond(self, stream: SocketStream, question: Json) -> None:
+        if not self.is_leaving:
+            await _respond(self._live, stream, question, self._move)
 
 
 async def _respond(live: LiveSession, stream: SocketStream, question: Json, moved: Callable[[], None]) -> None:

@@ -88,7 +88,7 @@ def can_rehearse() -> bool:
 
 def rehearsal_folder() -> AbstractContextManager[Path]:
     """Empty, and removed at the end; should that not come, `pinfold cleanup` finds it."""
-    return folder("rehearsal")
+    return folder("workspace")
 
 
 def list_watched_files() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -23,6 +24,7 @@ from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shel
 from pinfold.sandbox import Spec
 from pinfold.text import first_line
 from pinfold.tools import AnyTool, BadCall, Registry, ToolFailed
+from pinfold.tools.builtin.files import WRITES, measure, preview
 from pinfold.tools.ports import Inside
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ NO_TUNNELS = (
 )
 
 
-class ActionPolicy(Struct, kw_only=True, dict=True):
+class ActionPolicy(Struct, kw_only=True):
     registry: Registry
     spec: Spec
     way: SessionEgress
@@ -63,16 +65,14 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
     """Of MCP."""
     flows: Flows = field(default_factory=Flows)
     skills: SessionSkills | None = None
-
-    def __post_init__(self) -> None:
-        self.is_untrusted = False
-        """True if the session had read outside text at the last verdict."""
-        self.has_met_outside_text = False
-        """Set outside of any call, as by a file of another session; recorded when the action ends."""
-        self.is_parent_untrusted: Callable[[], bool] = lambda: False
-        """Of a sub-agent: whether the session that it comes from has read outside text."""
-        self.caller_tools: frozenset[str] = frozenset()
-        """Tools of the client: it runs them, and decides whether to."""
+    is_untrusted: bool = False
+    """True if the session had read outside text at the last verdict."""
+    has_met_outside_text: bool = False
+    """Set outside of any call, as by a file of another session; recorded when the action ends."""
+    is_parent_untrusted: Callable[[], bool] = lambda: False
+    """Of a sub-agent: whether the session that it comes from has read outside text."""
+    caller_tools: frozenset[str] = frozenset()
+    """Tools of the client: it runs them, and decides whether to."""
 
     def judge(self, action: Action, given: Given) -> Verdict:
         if isinstance(action, CallTool) and action.tool in self.caller_tools:
@@ -167,12 +167,11 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
             return None
         from pinfold.net import BadDestination, Destination, parse_authority
 
-        try:
+        with suppress(BadDestination, ValueError, TypeError):
             if action.tool == NETWORK:
                 return Destination(str(action.given.get("host")), int(action.given.get("port", 0)))
             return parse_authority(target) if target else None
-        except (BadDestination, ValueError, TypeError):
-            return None
+        return None
 
     def is_host_command(self, action: Action) -> bool:
         return isinstance(action, CallTool) and action.tool == SHELL and self.facts(action).reach == "host"
@@ -201,8 +200,6 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
             return await self.skills.preview(action.given)
         if tool and tool.held and self.servers:
             return f"{self.servers.show_difference(tool.server)}\n\n{_arguments(action)}"
-        from pinfold.tools.builtin.files import WRITES, preview
-
         if action.tool in WRITES:
             return await preview(self.inside, action.tool, action.given)
         says = first_line(tool.schema.description, _SAYS) if tool else ""
@@ -229,8 +226,6 @@ class ActionPolicy(Struct, kw_only=True, dict=True):
         if on_host:  # the session is frozen by now: nothing can be counted inside it
             lines += await to_thread.run_sync(self._show_named_files, command, workdir)
         elif script.deletes:
-            from pinfold.tools.builtin.files import measure
-
             found = await measure(self.inside, script.deletes)
             # What find and git choose among all that lies there is not known before.
             chosen = any(one.name in ("find", "git") for one in script.commands)

@@ -31,7 +31,6 @@ from pinfold.app.session.observations import (
 )
 from pinfold.app.session.protected_files import apply_edit, find_protected_file
 from pinfold.app.session.sandbox_session import SandboxSession
-from pinfold.app.session.toolbox import select_shown_tools
 from pinfold.app.trust.secrets import remove_own_secrets
 from pinfold.app.trust.untrusted_files import notice
 from pinfold.engine import Given, OnCall, OnOutput, Performed, State
@@ -40,7 +39,7 @@ from pinfold.log import LogUnwritable
 from pinfold.sandbox import Answer, Freezable, GuardedSession, NotSupported, Outcome
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.text import cap_text
-from pinfold.tools import BadCall, Registry, ToolFailed
+from pinfold.tools import SHOWN, BadCall, Registry, ToolFailed
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers
@@ -249,9 +248,10 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     def adapt_to_model(self, *, small: bool) -> None:
         """What the model is told of tools and files, for one that is small or not."""
         self.glances = small
-        handed = self.judging.handed | self.judging.caller_tools
         promoted = self.skills.native if self.skills else ()
-        self.registry.show(select_shown_tools(small=small, handed=handed, promoted=promoted))
+        # A small model is told of `python` alone, and of what the user or the client handed over.
+        usual = ("python",) if small else (*SHOWN, *promoted)
+        self.registry.show((*usual, *self.judging.handed, *self.judging.caller_tools))
 
     @property
     def is_exposed(self) -> bool:

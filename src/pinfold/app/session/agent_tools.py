@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, ValidationError, field
 from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
+from pinfold.app.models.session_models import CallOptions
 from pinfold.app.paths import config_dir, read_limited
 from pinfold.app.trust.project_formats import AGENTS, AgentDefinition, parse_agent
 from pinfold.engine import Budget, Spent, State
 from pinfold.events import BadEvent, Json, Usage, convert, parse_json
+from pinfold.model import FILES, Access, ModelRef, UnknownModel, parse_model_name
 from pinfold.text import cap_text, first_line
 from pinfold.tools import AnyTool, BadCall, tool
 
-if TYPE_CHECKING:
-    from pinfold.app.models.session_models import CallOptions
-    from pinfold.model import ModelRef
-
+N = TypeVar("N", int, float)
 SERVER = "agents"
 START = "agents.start"
 """What the guest asks under; no tool is called so."""
@@ -93,15 +93,14 @@ class AgentRun(Struct, kw_only=True):
     def line(self) -> str:
         """In one line, for who watches."""
         steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
-        return f"{self.name}: {self.status}, {steps}, {self.usage.total:,} tokens" + (
-            f" ({self.why})" if self.why else ""
-        )
+        why = f" ({self.why})" if self.why else ""
+        return f"{self.name}: {self.status}, {steps}, {self.usage.total:,} tokens{why}"
 
 
 def runs_in(observation: str) -> list[dict[str, Json]]:
     """What is on record of the sub-agents of one call: name, session, status, answer, line. None if it is no such record."""
     try:
-        told = convert(parse_json(observation), list[dict[str, Any]])
+        told = convert(parse_json(observation), list[dict[str, Json]])
     except (BadEvent, ValidationError):
         return []
     return [one for one in told if {"name", "session", "status", "line"} <= one.keys()]
@@ -132,8 +131,6 @@ def check_model(name: str, own: str, calling: CallOptions) -> None:
     """
     if not name or name in (own, *calling.aliases, *calling.fallback, calling.escalate):
         return
-    from pinfold.model import Access, UnknownModel, parse_model_name
-
     access = Access(aliases=calling.aliases)
     try:
         meant = parse_model_name(name, access)
@@ -148,8 +145,6 @@ def check_model(name: str, own: str, calling: CallOptions) -> None:
 
 
 def _are_in_one_place(own: ModelRef, meant: ModelRef) -> bool:
-    from pinfold.model import FILES
-
     if own.provider in FILES:  # a script may have others beside it
         return own.provider == meant.provider and Path(own.model).parent == Path(meant.model).parent
     return (own.provider, own.url) == (meant.provider, meant.url)
@@ -175,15 +170,15 @@ def budget_of(task: AgentTask, parent: Budget, state: State) -> Budget:
     )
 
 
-def _least(*limits: Any) -> Any:
+def _least(*limits: N | None) -> N | None:
     known = [limit for limit in limits if limit is not None]
-    return max(0, min(known)) if known else None
+    return max(min(known), type(known[0])(0)) if known else None
 
 
 def share_of(budget: Budget, share: float, *, spent: Spent = Spent(), steps: int = 0) -> Budget:
     """Of each limit, this share of it that is left after `spent`; at least one step."""
 
-    def part(limit: Any, used: float) -> Any:
+    def part(limit: N | None, used: float) -> N | None:
         return None if limit is None else type(limit)(max(0, limit * share - used))
 
     return replace(
@@ -207,10 +202,8 @@ def _load_user_files() -> list[tuple[str, bytes]]:
     folder = config_dir() / "agents"
     found: list[tuple[str, bytes]] = []
     for path in sorted(folder.glob("*.md")) if folder.is_dir() else ():
-        try:
+        with suppress(OSError, ConfigError):  # it is not there for those who ask for it
             found.append((path.name, read_limited(path, _FILE_BYTES, "is too large to describe a sub-agent")))
-        except (OSError, ConfigError):  # it is not there for those who ask for it
-            continue
     return found
 
 
@@ -250,14 +243,12 @@ def agent_tools() -> list[AnyTool]:
         asked = (brief, give, keep, budget, model, agent, name)
         raise BadCall(f"call it from code: agents.run({asked[0][:20]!r}, ...)")
 
-    async def gather(tasks: list[Any]) -> str:
+    async def gather(tasks: list[Json]) -> str:
         """Have several sub-agents work at once, each as with `run`: every task is a brief, or an object of what `run` takes."""
         raise BadCall(f"call it from code: agents.gather({str(tasks)[:20]}...)")
 
-    made: list[AnyTool] = [
-        tool(effect="once", reach="nothing")(run),
-        tool(effect="once", reach="nothing")(gather),
-    ]
+    as_tool = tool(effect="once", reach="nothing")
+    made: list[AnyTool] = [as_tool(run), as_tool(gather)]
     return [replace(one, name=f"{SERVER}.{one.name}", server=SERVER) for one in made]
 
 

@@ -154,7 +154,7 @@ def _can_have_agents(options: Options, ground: ResolvedSandbox) -> bool:
     return not options.is_child and (isinstance(has, Auto) or (has.capabilities.fork and has.capabilities.calls))
 
 
-class _StoredResults:
+class StoredResults:
     """Results that were too long to be shown, by the handle that was."""
 
     def __init__(self, blobs: Blobs) -> None:
@@ -220,7 +220,7 @@ def build_runner(
     skills = SessionSkills(ground.provider, spec, log, inside=inside, ensure_session=ensure_session)
     own += [*memory_tools(memory), *skills.tools(), *plan_tools(log, lambda: runner.state())]  # noqa: PLW0108 - no runner yet
     tools, faults = build_tools(
-        toolbox, [*own, *handed], inside=inside, kept=_StoredResults(log.blobs), way=way, spec=spec
+        toolbox, [*own, *handed], inside=inside, kept=StoredResults(log.blobs), way=way, spec=spec
     )
     registry, ignored = _build_registry(tools, toolbox, servers, skills)
     shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "spec": spec}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pinfold.events import Json
 from pinfold.sandbox import Answer
 from pinfold.tools import AnyTool, Registry, ToolError
+from pinfold.tools.stubs import module_names, module_source
+
+if TYPE_CHECKING:
+    from pinfold.app.session.mcp.servers import SessionServers
 
 ASK = "servers"
 """What the guest asks under; no tool is called so."""
@@ -31,22 +35,11 @@ OWN_MODULES: Mapping[str, str] = {
 _WITHHELD = '"""Not told yet: `import servers.{0}; help(servers.{0})` asks the server what it has."""\n'
 
 
-class UnstartedServers(Protocol):
-    """Servers whose tools are not known before they are started."""
-
-    def find_unknown(self) -> Sequence[str]: ...
-
-    def mentions_untrusted_server(self, text: str) -> bool: ...
-
-    async def start_servers(self, *servers: str) -> None:
-        """Put their tools into the registry. Raises ToolError for one; of several, those that can be had."""
-        ...
-
-
 class Catalogue:
-    def __init__(self, registry: Registry, late: UnstartedServers | None = None) -> None:
+    def __init__(self, registry: Registry, late: SessionServers | None = None) -> None:
         self._registry = registry
-        self.late = late
+        self._late = late
+        """Of MCP: some of their tools are not known before they are started."""
         self._written: dict[str, str] = {}
         self._writing = Lock()
 
@@ -59,7 +52,7 @@ class Catalogue:
                     stale.unlink()
             for server, module in self._modules().items():
                 source = _WITHHELD.format(module)
-                is_told = is_met or not self.late or not self.late.mentions_untrusted_server(server)
+                is_told = is_met or not self._late or not self._late.mentions_untrusted_server(server)
                 if is_told and self._registry.servers.get(server):
                     source = self._source(server)
                 if self._written.get(module) != source:
@@ -84,20 +77,18 @@ class Catalogue:
             return Answer(status="failed", value=f"no server is called {name!r}; there are {there}")
         server = servers[name]
         try:
-            if self.late and server in self.late.find_unknown():
-                await self.late.start_servers(server)
+            if self._late and server in self._late.find_unknown():
+                await self._late.start_servers(server)
         except ToolError as error:
             return Answer(status="failed", value=str(error))
         return Answer(status="ok", value=self._source(server))
 
     def _source(self, server: str) -> str:
-        from pinfold.tools.stubs import module_source
-
         return module_source(server, OWN_MODULES.get(server, ""), self._registry.servers.get(server, ()))
 
     async def _search(self, words: str, limit: int) -> Answer:
-        if self.late and (unknown := self.late.find_unknown()):
-            await self.late.start_servers(*unknown)
+        if self._late and (unknown := self._late.find_unknown()):
+            await self._late.start_servers(*unknown)
         from pinfold.tools.search import search
 
         tools: list[AnyTool] = [one for tools in self._registry.servers.values() for one in tools]
@@ -105,6 +96,4 @@ class Catalogue:
 
     def _modules(self) -> Mapping[str, str]:
         """By the names of their servers."""
-        from pinfold.tools.stubs import module_names
-
         return module_names(list(self._registry.servers))

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
+from typing import Literal, TypeAlias, assert_never
 
 import anyio
 import anyio.to_thread
@@ -16,6 +16,7 @@ import msgspec
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.models.session_models import BreakerStore, NoModel, SpendingLedger, native_form, select_models
 from pinfold.app.session.action_runner import SandboxActionRunner
+from pinfold.app.session.agents import Agents
 from pinfold.app.session.build_session import (
     ModelSwitcher,
     build_runner,
@@ -30,15 +31,15 @@ from pinfold.app.session.caller_tools import set_terms
 from pinfold.app.session.checkpoints import Checkpoints
 from pinfold.app.session.mcp.server_requests import ServerContext
 from pinfold.app.session.options import IMPORTED, Options, SessionStatus, is_imported
+from pinfold.app.session.verifier import AnswerVerifier
 from pinfold.app.tasks import background
 from pinfold.app.trust.secrets import RedactingLog
 from pinfold.app.trust.untrusted_files import Writer, notice
-from pinfold.engine import Budget, Core, Engine, Hooks, OpenAction, Performed, State, Verified, fold
+from pinfold.engine import Budget, Core, Engine, Hooks, OpenAction, State, fold
 from pinfold.events import (
     FLOW,
     ActionId,
     BlobId,
-    CallTool,
     Entry,
     Event,
     Json,
@@ -52,9 +53,6 @@ from pinfold.model import destination_of
 from pinfold.policy import Guards
 from pinfold.sandbox import NotSupported, Paged, PageQuery, Variable, VariablePage
 from pinfold.text import cap_text, first_line
-
-if TYPE_CHECKING:
-    from pinfold.app.session.agents import Agents
 
 logger = logging.getLogger(__name__)
 Sight: TypeAlias = Literal["variables", "tools", "servers", "grants"]
@@ -84,9 +82,8 @@ class LiveSession:
         self._engine = engine
         self._runner = runner
         self._hooks = hooks
-        self._watched: anyio.Event | None = None
-        """Set once a caller waits."""
-        self._watched_seq = 0
+        self._watched, self._watched_seq = anyio.Event(), 0
+        """Set when the hooks have seen one more event, and its number."""
         self.is_attended = False
         self._asking = 0
         self.servers = runner.servers
@@ -267,15 +264,12 @@ class LiveSession:
             async for item in feed:
                 await self._hooks.on_event(item)
                 if isinstance(item, Entry):
-                    self._watched_seq = item.seq
-                    if self._watched is not None:
-                        self._watched.set()
-                        self._watched = None
+                    self._watched.set()
+                    self._watched, self._watched_seq = anyio.Event(), item.seq
 
     async def wait_for_hooks(self, seq: int) -> None:
         """Wait until the hooks have seen event `seq`."""
         while self._watched_seq < seq:
-            self._watched = self._watched or anyio.Event()
             await self._watched.wait()
 
 
@@ -285,25 +279,16 @@ def load(log: Log, damage: Damage) -> tuple[list[Entry], State]:
     return entries, fold(entries)
 
 
-def _read_log(folder: Path | None, session: SessionId) -> tuple[RedactingLog, Damage, list[Entry], State]:
-    log, damage = RedactingLog(folder, session), Damage()
-    try:
-        entries, state = load(log, damage)
-    except BaseException:
-        log.close()
-        raise
-    return log, damage, entries, state
-
-
 @asynccontextmanager
 async def open_session(folder: Path | None, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
     """Open a session whose lock is held, or an ephemeral one when there is no folder."""
     # Not the common one: tools that hang there must not keep sessions from being opened.
     disk = anyio.CapacityLimiter(1)
-    log, damage, entries, state = await anyio.to_thread.run_sync(_read_log, folder, session, limiter=disk)
+    log, damage = await anyio.to_thread.run_sync(RedactingLog, folder, session, limiter=disk), Damage()
     ends = AsyncExitStack()
     ends.push_async_callback(log.aclose)
     try:
+        entries, state = await anyio.to_thread.run_sync(load, log, damage, limiter=disk)
         if state.opened is None and options.workspace is None:
             why = f"its log was damaged: {damage}" if damage else "it ended before anything was recorded"
             raise ConfigError(f"{session} cannot go on by itself, {why}; name its folder with --workspace")
@@ -365,29 +350,6 @@ async def _mark_outside_files(runner: SandboxActionRunner, session: SessionId, u
     return (notice(found, runner.spec.workspace),) if found else ()
 
 
-class _AgentStarter:
-    """Sub-agents, loaded when the first is started."""
-
-    def __init__(self, options: Options, runner: SandboxActionRunner, core: Core) -> None:
-        self._options, self._runner, self._core = options, runner, core
-        self._agents: Agents | None = None
-
-    async def start(self, action: CallTool) -> Performed:
-        return await self._load().start(action)
-
-    async def verify(self, question: str, answer: str) -> Verified:
-        from pinfold.app.session.verifier import AnswerVerifier
-
-        return await AnswerVerifier(agents=self._load(), how=self._options.verify).verify(question, answer)
-
-    def _load(self) -> Agents:
-        if self._agents is None:
-            from pinfold.app.session.agents import Agents
-
-            self._agents = Agents(runner=self._runner, options=self._options, core=self._core, open_child=open_session)
-        return self._agents
-
-
 def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State, switching: ModelSwitcher) -> Core:
     asked = switching.asked
     core = Core(
@@ -410,9 +372,9 @@ def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State,
     )
     runner.state = lambda: core.state
     if not options.is_child:
-        starter = _AgentStarter(options, runner, core)
-        runner.start_agents = starter.start
-        core.verifier = starter if options.verify else None
+        agents = Agents(runner=runner, options=options, core=core, open_child=open_session)
+        runner.start_agents = agents.start
+        core.verifier = AnswerVerifier(agents=agents, how=options.verify) if options.verify else None
     return core
 
 

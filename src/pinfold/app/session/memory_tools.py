@@ -9,7 +9,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.app.session.notes import open_memory, refuse_secrets, search_notes
+from pinfold.app.session.notes import CONVERSATION, open_memory, refuse_secrets, search_conversations, search_notes
 from pinfold.events import ActionFinished, ActionStarted, Json
 from pinfold.log import Log
 from pinfold.tools import AnyTool, BadCall, Result, tool
@@ -101,7 +101,11 @@ def _reading_tools(context: MemoryContext) -> list[AnyTool]:
         )
         said: list[PastMessage] = []
         if conversations:
-            said = await _call_memory(lambda: _search_past(context, words, limit))
+            said = await _call_memory(
+                lambda: search_conversations(
+                    words, limit, workspace=str(context.workspace), places=CONVERSATION, besides=context.log.session
+                )
+            )
         result = await _show(context, found.notes, said)
         return replace(result, sent=found.sent, notices=(found.notice,) if found.notice else ())
 
@@ -168,14 +172,6 @@ def _recall_result(log: Log, which: str | int) -> Result:
     if shown is None:
         raise BadCall(f"there is no result of cell {which} in this session")
     return Result(text=shown, value=shown)
-
-
-def _search_past(context: MemoryContext, words: str, limit: int) -> list[PastMessage]:
-    from pinfold.app.session.notes import CONVERSATION, search_conversations
-
-    return search_conversations(
-        words, limit, workspace=str(context.workspace), places=CONVERSATION, besides=context.log.session
-    )
 
 
 async def _show(context: MemoryContext, notes: list[Note], said: list[PastMessage]) -> Result:

@@ -85,7 +85,6 @@ def search_notes(
 
 _CHARS = 8000
 """Of one text."""
-_STORE = "log.sqlite"
 CONVERSATION = ("you", "agent")
 """Places of prompts and answers."""
 
@@ -123,7 +122,7 @@ def forget_conversations(sessions: Iterable[str]) -> None:
 
 
 def _refresh(index: Conversations) -> None:
-    from pinfold.log import read_said
+    from pinfold.log import mark_of, read_said
     from pinfold.memory import Message
 
     known = index.known()
@@ -131,7 +130,7 @@ def _refresh(index: Conversations) -> None:
     index.remove(known.keys() - folders.keys())
     for session, folder in folders.items():
         stamp, last = known.get(session, ("", 0))
-        now = _stamp(folder)
+        now = repr(mark_of(folder))
         if now == stamp:
             continue
         try:
@@ -149,15 +148,3 @@ def _refresh(index: Conversations) -> None:
             last=said.last,
             trusted=not said.untrusted and not is_imported(folder),
         )
-
-
-def _stamp(folder: Path) -> str:
-    """Changes with the log."""
-    marks: list[str] = []
-    for name in (_STORE, f"{_STORE}-wal"):
-        try:
-            status = (folder / name).stat()
-        except FileNotFoundError:
-            continue
-        marks.append(f"{status.st_mtime_ns}:{status.st_size}")
-    return " ".join(marks)

@@ -123,9 +123,6 @@ class SessionStatus(Struct, frozen=True, kw_only=True):
     """The session's id, if it has read outside text."""
 
 
-__all__ = ["Mount", "mounts_of", "refuse_overlap"]
-
-
 def mounts_of(items: Iterable[str | PathLike[str]]) -> tuple[Mount, ...]:
     """Each item is PATH, PATH:ro or PATH:rw; read-only unless it says otherwise. Raises ConfigError."""
     mounts: list[Mount] = []

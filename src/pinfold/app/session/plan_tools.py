@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 from msgspec.structs import replace
 
@@ -39,7 +39,7 @@ def plan_tools(log: Log, read_state: Callable[[], State]) -> list[AnyTool]:
         await log.append(SessionChanged(title=read_state().title, plan=plan))
         return Result(text=plan_in_words(plan) or "(no plan)", value=None)
 
-    async def plan(tasks: list[Any], goal: str = "", state: PlanState | None = None) -> Result:
+    async def plan(tasks: list[Json], goal: str = "", state: PlanState | None = None) -> Result:
         """Set the plan: all its tasks in order, each a text or {"text": ..., "status": "todo|doing|done|dropped"}.
 
         Args:
@@ -72,17 +72,14 @@ def plan_tools(log: Log, read_state: Callable[[], State]) -> list[AnyTool]:
         entry = LabNote(kind=kind, text=clean, cell=read_state().cells or None)
         return await change(replace(now, notes=(*now.notes[1 - MOST_NOTES :], entry)))
 
-    async def todo(items: list[Any]) -> Result:
+    async def todo(items: list[Json]) -> Result:
         """Keep a list of what is to be done. Give the whole list each time, with what is done marked."""
         return await plan(items)
 
-    made: list[AnyTool] = [
-        tool(effect="pure", reach="nothing")(plan),
-        tool(effect="pure", reach="nothing")(task),
-        tool(effect="pure", reach="nothing")(note),
-    ]
+    as_tool = tool(effect="pure", reach="nothing")
+    made: list[AnyTool] = [as_tool(plan), as_tool(task), as_tool(note)]
     own = [replace(one, name=f"{SERVER}.{one.name}", server=SERVER, returns={"type": "null"}) for one in made]
-    return [*own, tool(effect="pure", reach="nothing", server="system")(todo)]
+    return [*own, replace(as_tool(todo), server="system")]
 
 
 def _clean(text: str) -> str:

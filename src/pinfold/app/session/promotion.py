@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import PurePath
 from typing import Any, cast
 
@@ -87,7 +88,7 @@ class SkillSandbox:
             raise BadCall(f"functions of skills run in a sandbox only, and {provider.name} is none for them")
         return await provider.open(spec)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         with CancelScope(shield=True):
             if self._session is not None:
                 session, self._session = self._session, None
@@ -208,15 +209,12 @@ async def _try_calls(
     calls: Sequence[RecordedCall], name: str, source: str, effects: Effects, provider: Provider
 ) -> list[RecordedCall]:
     """With the results they gave. Raises BadTool for the first that is not as it should be."""
-    sandbox = SkillSandbox(provider, writable=effects == "files")
+    given = [one.args for one in calls]
     try:
-        outcomes = await call_function(
-            sandbox, source, name, [one.args for one in calls], effects, repeat=effects == "none"
-        )
+        async with aclosing(SkillSandbox(provider, writable=effects == "files")) as sandbox:
+            outcomes = await call_function(sandbox, source, name, given, effects, repeat=effects == "none")
     except BadCall as error:
         raise BadTool(f"{name} {error}") from error
-    finally:
-        await sandbox.close()
     tried: list[RecordedCall] = []
     for call, outcome in zip(calls, outcomes, strict=True):
         shown = _show_call(name, call.args)
@@ -257,7 +255,7 @@ async def call_function(
             words = {"read": "reads", "write": "writes", "process": "starts a process:"}.get(kind, "tries the network:")
             raise BadCall(f"{words} {first_line(what, _SHOWN)}, which its effects ({effects}) do not declare")
     outcomes = reply.get("outcomes")
-    found = cast("list[Any]", outcomes) if isinstance(outcomes, list) else []
+    found = cast("list[Json]", outcomes) if isinstance(outcomes, list) else []
     if len(found) != len(calls) or not all(isinstance(one, dict) for one in found):
         raise BadCall("gave no answer that can be read")
     return cast("list[dict[str, Json]]", found)
@@ -322,22 +320,16 @@ async def run_skill_tests(skill: Skill, provider: Provider) -> list[tuple[str, s
     tested: list[tuple[str, str]] = []
     if TOOL in told and CALLS in skill.files:
         calls = read_calls(skill.files[CALLS], f"{skill.name}/{CALLS}")
-        sandbox = SkillSandbox(provider, writable=told.get(_EFFECTS) == "files")
-        try:
+        async with aclosing(SkillSandbox(provider, writable=told.get(_EFFECTS) == "files")) as sandbox:
             tool = skill_tool(skill, sandbox, sandbox)
             assert tool is not None
             tested += [(_show_call(tool.name, call.args), await _test_call(tool, call)) for call in calls]
-        finally:
-            await sandbox.close()
-    sandbox = SkillSandbox(provider, skill.files)
-    try:
+    async with aclosing(SkillSandbox(provider, skill.files)) as sandbox:
         for path in sorted(skill.files):
             if TOOL not in told and path.startswith("scripts/") and path.endswith(".py"):
                 ran = await sandbox.command(["python3", "-B", path, "--help"], timeout_s=CALL_S)
                 said = ran.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
                 tested.append((f"{path} --help", "" if ran.status == "ok" else first_line(said, _SHOWN) or ran.status))
-    finally:
-        await sandbox.close()
     return tested
 
 

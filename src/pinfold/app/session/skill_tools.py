@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from anyio import to_thread
 from msgspec.structs import replace
@@ -63,7 +63,7 @@ class SessionSkills:
 
     async def close(self) -> None:
         if self._alone:
-            await self._alone.close()
+            await self._alone.aclose()
 
     @property
     def native(self) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class SessionSkills:
             function_name: str,
             tool_name: str = "",
             effects: str = "none",
-            examples: list[dict[str, Any]] | None = None,
+            examples: list[dict[str, Json]] | None = None,
         ) -> Result:
             """Keep a function that works as a tool, for this and all later sessions. The user is asked.
 
@@ -173,11 +173,10 @@ class SessionSkills:
             shown, self._shown = self._shown, None
             return await to_thread.run_sync(self._keep, shown if shown and shown.asked == wanted else None)
 
-        made: list[AnyTool] = [
-            tool(effect="pure", reach="nothing")(read_skill),
-            tool(effect="once", reach="outside")(promote_skill),
+        return [
+            tool(effect="pure", reach="nothing", server=SERVER)(read_skill),
+            tool(effect="once", reach="outside", server=SERVER)(promote_skill),
         ]
-        return [replace(one, server=SERVER) for one in made]
 
     def _read(self, name: str, file: str) -> str:
         """Raises BadCall."""
@@ -194,9 +193,8 @@ class SessionSkills:
             return cap_text(skill.files[path].decode("utf-8", "replace"), FILE_CHARS)
         others = [one for one in skill.files if one != _SKILL]
         more = f"\n\n[Its other files: {join_names(others, 20)}]" if others else ""
-        narrows = (
-            f"\n\n[It uses only: {' '.join(skill.described.allowed_tools)}]" if skill.described.allowed_tools else ""
-        )
+        allowed = " ".join(skill.described.allowed_tools)
+        narrows = f"\n\n[It uses only: {allowed}]" if allowed else ""
         return cap_text(skill.described.body, FILE_CHARS) + narrows + more
 
     async def preview(self, args: Mapping[str, Json]) -> str:

@@ -22,7 +22,7 @@ from pinfold.app.trust.project_files import SERVERS, TOOLS
 from pinfold.app.trust.secrets import Secrets
 from pinfold.events import Sent
 from pinfold.sandbox import CommandOutcome, FileRefused, NotSupported, Resumable, Session, Spec
-from pinfold.tools import SHOWN, AnyTool, BadCall
+from pinfold.tools import AnyTool, BadCall
 from pinfold.tools.ports import Fetched, Inside, Kept
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def build_tools(
     spec: Spec,
 ) -> tuple[list[AnyTool], tuple[str, ...]]:
     """All of them, and a line for each that could not be had."""
-    from pinfold.tools.builtin.files import file_tools
+    from pinfold.tools.builtin.files import file_tools, transfer_tools
     from pinfold.tools.builtin.shell import shell_tool
     from pinfold.tools.builtin.small import small_tools
     from pinfold.tools.builtin.web import fetch_tool
@@ -196,8 +196,6 @@ def build_tools(
         *small_tools(),
     ]
     if options.carries:
-        from pinfold.tools.builtin.files import transfer_tools
-
         made += transfer_tools(inside)
     faults: list[str] = []
     folder = config_dir() / "tools"
@@ -212,11 +210,6 @@ def build_tools(
     made += others.tools
     faults += others.faults
     return [*made, *own], tuple(faults)
-
-
-def select_shown_tools(*, small: bool, handed: Iterable[str], promoted: Iterable[str]) -> tuple[str, ...]:
-    """A small model is told of `python` alone, and of what the user handed over."""
-    return (*(("python",) if small else (*SHOWN, *promoted)), *handed)
 
 
 KEPT = 1 << 20

@@ -19,8 +19,9 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from pinfold.app.errors import ConfigError, NoSuchSession, SessionBusy
-from pinfold.app.paths import cache_dir, data_dir, forget_scratch, private_dir, up_dir, warm_dir
+from pinfold.app.errors import NoSuchSession, SessionBusy
+from pinfold.app.paths import cache_dir, data_dir, explain_errors, forget_scratch, private_dir, up_dir, warm_dir
+from pinfold.app.session.notes import forget_conversations, search_conversations
 from pinfold.app.session.options import IMPORTED
 from pinfold.engine import fold
 from pinfold.events import ActionId, ActionStarted, Entry, SessionId, new_session_id
@@ -46,10 +47,8 @@ class Claim:
 
 def claim(folder: Path) -> Claim | None:
     """Become the owner of the session, or None if another process is."""
-    try:
+    with explain_errors(f"{folder} cannot be used"):
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be used: {error.strerror}") from error
     if not _try_lock(descriptor):
         os.close(descriptor)
         return None
@@ -178,8 +177,6 @@ class SessionStore:
 
     def search(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
         """Sessions by how well what was said, run or printed in them fits the words, the best first; and where that is."""
-        from pinfold.app.session.notes import search_conversations
-
         places: dict[str, list[Match]] = {}
         for one in search_conversations(" ".join(words), _FOUND):
             text = first_line(one.text.strip(), _LINE)
@@ -187,19 +184,21 @@ class SessionStore:
         found: list[tuple[StoredSession, list[Match]]] = []
         for session, hits in places.items():
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                found.append((self._read_one(self.root / session), hits))
+                found.append((self.read(SessionId(session)), hits))
         return found
 
     def search_exactly(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
         """Sessions in which every word stands, letter by letter, and where; the most recently used first."""
-        found = [(self._read_one(folder), hits) for folder in self.root.glob("s_*") if (hits := matches(folder, words))]
+        found = [
+            (self.read(SessionId(folder.name)), hits)
+            for folder in self.root.glob("s_*")
+            if (hits := matches(folder, words))
+        ]
         return sorted(found, key=lambda pair: pair[0].summary.last, reverse=True)
 
     def read(self, session: SessionId) -> StoredSession:
         """Raises FileNotFoundError."""
-        return self._read_one(self.folder_of(session))
-
-    def _read_one(self, folder: Path) -> StoredSession:
+        folder = self.folder_of(session)
         return self._stored(folder, *self._summarise(folder))
 
     @staticmethod
@@ -255,8 +254,6 @@ class SessionStore:
         held.release()
         remove_folder(doomed)
         forget_scratch(session)
-        from pinfold.app.session.notes import forget_conversations
-
         forget_conversations([session])
         self._remove_unused_contents()
 
@@ -378,11 +375,14 @@ def read_session(folder: Path, session: SessionId) -> Generator[tuple[Log, Damag
     """The log to read from, and the damage that reading it will note."""
     if not (folder / "log.sqlite").is_file():
         raise LogUnreadable(f"{session} holds no log")
-    log = Log(folder, session)
-    try:
+    with contextlib.closing(Log(folder, session)) as log:
         yield log, Damage()
-    finally:
-        log.close()
+
+
+def read_entries(folder: Path, session: SessionId, after: int = 0) -> list[Entry]:
+    """Raises LogError."""
+    with read_session(folder, session) as (log, damage):
+        return list(log.read(after, damage))
 
 
 def label_cells(entries: Sequence[Entry]) -> dict[ActionId, str]:
@@ -398,8 +398,7 @@ def label_cells(entries: Sequence[Entry]) -> dict[ActionId, str]:
 
 def list_lasting_effects(folder: Path, session: SessionId, to: int | None) -> tuple[str, ...]:
     """What going back to the state after cell `to`, or before the last one, will not undo."""
-    with read_session(folder, session) as (log, damage):
-        state = fold(log.read(damage=damage))
+    state = fold(read_entries(folder, session))
     path = state.path
     return state.effects_of(path[-1:] if to is None else tuple(cell for cell in path if cell > to))
 

@@ -47,7 +47,7 @@ def folders_above(workspace: Path) -> tuple[Path, ...]:
     Never a home folder, and no folder of another user, who could write there.
     """
     found: list[Path] = []
-    try:
+    with suppress(OSError):
         owners = {workspace.stat().st_uid, os.geteuid(), 0}
         if _is_root(workspace):
             return ()
@@ -57,8 +57,6 @@ def folders_above(workspace: Path) -> tuple[Path, ...]:
             found.append(folder)
             if _is_root(folder):
                 return tuple(found)
-    except OSError:
-        pass
     return ()
 
 
@@ -157,7 +155,8 @@ MOST = 500
 """Files below `.agents`, and below `tools`."""
 _DEEP = 8
 _LINKS = 8
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_TOP = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER = _TOP | os.O_NOFOLLOW
 # Nonblocking: a pipe must not make us wait for its other end.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -248,12 +247,12 @@ def read_folder(folder: Path) -> ProjectFiles:
 
 
 @contextmanager
-def _open(folder: Path) -> Generator[int]:
-    top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _open(folder: Path | str, flags: int = _TOP, parent: int | None = None) -> Generator[int]:
+    opened = os.open(folder, flags, dir_fd=parent)
     try:
-        yield top
+        yield opened
     finally:
-        os.close(top)
+        os.close(opened)
 
 
 class _FileCollector:
@@ -300,8 +299,7 @@ def _names(top: int, odd: dict[str, str]) -> Iterator[str]:
 
 def _files_below(parent: int, path: str, deep: int, endings: tuple[str, ...]) -> Iterator[str]:
     """No link to a folder is among the steps. Raises UnsafeFile, OSError."""
-    folder = os.open(path.rpartition("/")[2], _FOLDER, dir_fd=parent)
-    try:
+    with _open(path.rpartition("/")[2], _FOLDER, parent) as folder:
         with os.scandir(folder) as inside:
             entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in inside)
         for entry, is_folder in entries:
@@ -311,8 +309,6 @@ def _files_below(parent: int, path: str, deep: int, endings: tuple[str, ...]) ->
                 if path.count("/") == deep:
                     raise UnsafeFile(f"it is more than {deep} folders deep")
                 yield from _files_below(folder, f"{path}/{entry}", deep, endings)
-    finally:
-        os.close(folder)
 
 
 def _read(top: int, path: str, most: int) -> bytes:

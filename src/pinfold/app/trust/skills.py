@@ -15,7 +15,15 @@ import msgspec
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir, hold_file_lock, private_dir, read_store, write_private, write_whole
+from pinfold.app.paths import (
+    config_dir,
+    explain_errors,
+    hold_file_lock,
+    private_dir,
+    read_store,
+    write_private,
+    write_whole,
+)
 from pinfold.app.trust.project_files import SKILLS, ProjectFile, ProjectFiles, read_folder, read_project_files
 from pinfold.app.trust.workspace_trust import is_trusted
 from pinfold.text import printable_line
@@ -164,9 +172,8 @@ def install_skill(name: str, files: Mapping[str, bytes]) -> Path:
         for path, data in files.items():
             private_dir((making / path).parent)
             write_whole(making / path, data)
-        making.rename(folder)
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
+        with explain_errors(f"{folder} cannot be written"):
+            making.rename(folder)
     finally:
         shutil.rmtree(making, ignore_errors=True)
     trust_skill(read_skill_folder(folder))
@@ -178,10 +185,8 @@ def remove_skill(name: str) -> None:
     folder = skills_folder() / name
     if "/" in name or name.startswith(".") or not folder.is_dir():
         raise ConfigError(f"you have no skill {printable_line(name)!r}; `pinfold skill list` shows them")
-    try:
+    with explain_errors(f"{folder} cannot be removed"):
         shutil.rmtree(folder)
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be removed: {error.strerror}") from error
     with hold_file_lock(_path()):
         _write_pins({key: pin for key, pin in _read_pins().skills.items() if key != name})
 

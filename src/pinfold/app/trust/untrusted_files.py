@@ -34,6 +34,8 @@ from pinfold.app.trust.written_files import (
     store_path,
     walk,
 )
+from pinfold.sandbox.kernel.processes import lives, stamp
+from pinfold.sandbox.kernel.safe_files import lstat
 from pinfold.text import join_names, numerous, printable_line
 
 _COARSE = 5
@@ -91,8 +93,7 @@ class Writer:
             folders=tuple(map(str, self._folders)),
             since_ns=self._began_ns,
             opened_ns=self._opened_ns,
-            pid=os.getpid(),
-            started=_read_start_time(os.getpid()),
+            started=stamp(os.getpid()),
         )
         with hold_file_lock(store_path()):
             store = load()
@@ -265,19 +266,15 @@ def _find_aliases(store: Store, tops: Iterable[Path]) -> list[Path]:
 
 
 def _read_inode(path: str) -> tuple[int, int] | None:
-    try:
+    with suppress(OSError):
         status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def _read_stamp(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_ctime_ns
+    status = lstat(path)
+    return (status.st_ino, status.st_ctime_ns) if status else None
 
 
 def _is_in(path: str, tops: Iterable[Path]) -> bool:
@@ -295,13 +292,4 @@ def _now_ns() -> int:
 
 
 def _is_alive(writing: Writing) -> bool:
-    return bool(writing.started) and _read_start_time(writing.pid) == writing.started
-
-
-def _read_start_time(pid: int) -> str:
-    """When a process began: its number alone may be another's by now."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-            return file.read().rpartition(b")")[2].split()[19].decode()
-    except (OSError, IndexError):
-        return ""
+    return not writing.started.endswith("-0") and lives(writing.started)  # -0: there is no /proc to tell

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import data_dir, read_private, write_private
 from pinfold.events import convert
+from pinfold.sandbox.kernel.safe_files import lstat
 
 WHOLE = "*"
 """In place of a digest: a folder, whatever is in it."""
@@ -44,8 +45,8 @@ class Writing(Struct, frozen=True, kw_only=True):
     folders: tuple[str, ...]
     since_ns: int
     opened_ns: int = 0
-    pid: int
     started: str
+    """Its process, as `processes.stamp` names it."""
 
 
 class Store(Struct, frozen=True, kw_only=True):
@@ -151,9 +152,8 @@ class TooMany(Exception):
 
 def walk(top: Path) -> Iterator[Entry]:
     """Everything below, folders too, or the file itself. Raises TooMany."""
-    try:
-        status = top.lstat()
-    except OSError:
+    status = lstat(str(top))
+    if status is None:
         return
     if not stat.S_ISDIR(status.st_mode):
         yield Entry(str(top), status)
@@ -263,10 +263,8 @@ def _digest(path: str, status: os.stat_result) -> str:
 
 
 def _whole(path: str) -> Mark:
-    try:
-        return Mark(digest=WHOLE, seen=(os.lstat(path).st_ino, 0))
-    except OSError:
-        return Mark(digest=WHOLE)
+    status = lstat(path)
+    return Mark(digest=WHOLE, seen=(status.st_ino if status else 0, 0))
 
 
 def _are_few(found: Mapping[str, Mark]) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import scratch_folder, scratch_of
+from pinfold.app.paths import explain_errors, scratch_folder, scratch_of
 from pinfold.sandbox.kernel.folders import in_use, remove_folder
 
 COLUMNS = ("date", "region", "product", "units", "price", "discount")
@@ -35,15 +35,13 @@ def make_demo_folder() -> Path:
 def provide_table(folder: Path) -> Path:
     """The table in `folder`: the one that is there, else a copy of ours. Raises ConfigError."""
     table = folder / TABLE
-    try:
+    with explain_errors(f"{table} cannot be used"):
         if not table.exists():
             with table.open("xb") as file:  # not through a link that leads nowhere yet
                 file.write((_HERE / TABLE).read_bytes())
         if table.stat().st_size > _LARGEST:
             raise ConfigError(f"{table} is too large for the demo; the limit is {_LARGEST >> 20} MB")
         _check(table)
-    except OSError as error:
-        raise ConfigError(f"{table} cannot be used: {error.strerror}") from error
     return table
 
 

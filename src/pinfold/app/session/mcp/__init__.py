@@ -2,14 +2,11 @@
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
-from __future__ import annotations
-
 from pinfold.app.lazy_names import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.files import (
-        EntryOptions,
         build_entry,
         client_servers,
         find_project_server,

@@ -12,7 +12,7 @@ from typing import cast
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir, hold_file_lock, read_private, write_private
+from pinfold.app.paths import config_dir, explain_errors, hold_file_lock, read_private, write_private
 from pinfold.app.session.catalogue import OWN_MODULES
 from pinfold.app.session.mcp.credentials import NotSet, fill_variables, has_variables
 from pinfold.app.trust.mcp_reach import apply_reach
@@ -92,10 +92,8 @@ def find_project_server(project: bytes, origin: str, name: str) -> ServerSpec | 
 def read_extra_servers(more: str | PathLike[str] | Mapping[str, Json]) -> tuple[str, bytes]:
     """A file of `mcpServers`, or such a table, or what would be in it: where it is from, and its content. Raises ConfigError."""
     if not isinstance(more, Mapping):
-        try:
+        with explain_errors(f"{fspath(more)} cannot be read"):
             return fspath(more), Path(more).read_bytes()
-        except OSError as error:
-            raise ConfigError(f"{fspath(more)} cannot be read: {error.strerror}") from error
     try:
         return "mcp", json.dumps(more if _KEY in more else {_KEY: dict(more)}).encode()
     except (TypeError, ValueError) as error:
@@ -187,43 +185,40 @@ def _edit_entries() -> Generator[dict[str, Json]]:
         write_private(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-class EntryOptions(Struct, frozen=True, kw_only=True):
-    what: tuple[str, ...]
-    """A URL, or a command and its arguments."""
-    env: tuple[str, ...] = ()
-    headers: tuple[str, ...] = ()
-    transport: str | None = None
-    reach: str | None = None
-    hosts: tuple[str, ...] = ()
-
-
-def build_entry(given: EntryOptions) -> dict[str, Json]:
-    """Raises ConfigError."""
-    first, *args = given.what
+def build_entry(
+    *,
+    what: tuple[str, ...],
+    env: tuple[str, ...] = (),
+    headers: tuple[str, ...] = (),
+    transport: str | None = None,
+    reach: str | None = None,
+    hosts: tuple[str, ...] = (),
+) -> dict[str, Json]:
+    """`what`: a URL, or a command and its arguments. Raises ConfigError."""
+    first, *args = what
     is_url = first.startswith(("http://", "https://"))
     if is_url and args:
         raise ConfigError(f"{args[0]!r} does not go with a URL; leave it out")
-    transport = given.transport
     if transport and (transport == "stdio") == is_url:
         kind = "a URL" if is_url else "a command"
         raise ConfigError(f"{first!r} is {kind}, which does not go with --transport {transport}")
-    if is_url and (given.env or given.reach or given.hosts):
+    if is_url and (env or reach or hosts):
         raise ConfigError("--env, --reach and --host are for servers that are started here, not for a URL")
-    if not is_url and given.headers:
+    if not is_url and headers:
         raise ConfigError("--header is for a URL; a command gets --env")
-    if given.reach == "network" and not given.hosts:
+    if reach == "network" and not hosts:
         raise ConfigError("--reach network needs --host HOST, what it may reach")
     entry: dict[str, Json] = {"url": first} if is_url else {"command": first, "args": args}
     if is_url and transport:
         entry["type"] = transport
-    if given.env:
-        entry["env"] = _pairs("--env", given.env)
-    if given.headers:
-        entry["headers"] = _pairs("--header", given.headers, also=":")
-    if given.reach or given.hosts:
-        entry["reach"] = given.reach or "network"
-    if given.hosts:
-        entry["hosts"] = list(given.hosts)
+    if env:
+        entry["env"] = _pairs("--env", env)
+    if headers:
+        entry["headers"] = _pairs("--header", headers, also=":")
+    if reach or hosts:
+        entry["reach"] = reach or "network"
+    if hosts:
+        entry["hosts"] = list(hosts)
     return entry
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from pinfold.app.errors import ConfigError
-from pinfold.app.paths import data_dir, hold_file_lock, private_dir, read_private, state_dir, write_private
+from pinfold.app.paths import data_dir, hold_file_lock, private_dir, read_store, state_dir, write_private
 from pinfold.app.session.mcp.files import user_file
 from pinfold.app.trust.secrets import secrets_in
 from pinfold.events import Json, decode_json
@@ -20,7 +19,7 @@ from pinfold.tools.mcp.spec import ServerSpec
 
 
 class _Pin(msgspec.Struct, frozen=True, kw_only=True):
-    identity: str
+    identity: str = ""
     """Of the entry that was agreed to: another program under the same name is another server."""
     trusted: bool = False
     manifest: dict[str, Json] | None = None
@@ -58,14 +57,8 @@ class FilePins:
             self._path(server).unlink()
 
     def _read(self, server: str) -> _Pin | None:
-        path = self._path(server)
-        data = read_private(path)
-        if data is None:
-            return None
-        try:
-            pin = decode_json(data, _Pin)
-        except msgspec.MsgspecError as error:
-            raise ConfigError(f"{path} is damaged; remove it, and look at {server} again: pinfold mcp trust") from error
+        mend = f"remove it, and look at {server} again: pinfold mcp trust"
+        pin = read_store(self._path(server), _Pin, mend)
         return pin if pin.identity == identity(self._specs[server]) else None
 
     def _write(self, server: str, pin: _Pin) -> None:

@@ -262,9 +262,8 @@ class _SandboxedProgram(_Program, ByteSendStream):
                 if outcome.status != "ok" or outcome.value != "False":
                     break
                 code = _GO_ON
-            if (
-                lines := (outcome.error or "").strip().splitlines()
-            ):  # the last is the error; the rest is our own program
+            lines = (outcome.error or "").strip().splitlines()
+            if lines:  # the last is the error; the rest is our own program
                 self.hear(f"{lines[-1]}\n".encode())
         finally:
             self._ended.set()

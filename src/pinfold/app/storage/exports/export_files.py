@@ -16,8 +16,11 @@ from typing import IO, Literal, Self, TypeAlias, assert_never
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import private_dir
+from pinfold.app.paths import explain_errors, private_dir
 from pinfold.app.session.options import is_imported
+from pinfold.app.storage.exports.html import display_page, to_html
+from pinfold.app.storage.exports.md import to_md
+from pinfold.app.storage.exports.programs import to_ipynb, to_py
 from pinfold.app.storage.exports.transcript import (
     Form,
     ReadBlob,
@@ -50,7 +53,7 @@ class Target:
         whole = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links
         self._name = whole.name
         self._is_device = _is_device(whole)
-        with self._explain_errors():
+        with explain_errors(f"{path} cannot be written", _ELSEWHERE):
             self._folder = _open_folder(whole.parent, [*writable], make_folder=make_folder)
 
     def __enter__(self) -> Self:
@@ -76,7 +79,7 @@ class Target:
 
         `force`: in place of what is there. `outside`: the session whose outside text may be in it.
         """
-        with self._explain_errors():
+        with explain_errors(f"{self.path} cannot be written", _ELSEWHERE):
             if self._is_device:
                 with self.path.open("wb") as file:
                     yield file
@@ -93,13 +96,6 @@ class Target:
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(partial, dir_fd=self._folder)
-
-    @contextlib.contextmanager
-    def _explain_errors(self) -> Generator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise ConfigError(f"{self.path} cannot be written: {error.strerror}; {_ELSEWHERE}") from error
 
 
 def _is_device(whole: Path) -> bool:
@@ -226,21 +222,13 @@ def render_session(
     told = build_transcript(entries, blob)
     match form:
         case "ipynb":
-            from pinfold.app.storage.exports.programs import to_ipynb
-
             return RenderedSession(data=to_ipynb(told))
         case "md":
-            from pinfold.app.storage.exports.md import to_md
-
             data, beside = to_md(told, folder)
             return RenderedSession(data=data, files=beside)
         case "html":
-            from pinfold.app.storage.exports.html import to_html
-
             return RenderedSession(data=to_html(told))
         case "py":
-            from pinfold.app.storage.exports.programs import to_py
-
             return RenderedSession(data=to_py(told))
         case _:
             assert_never(form)
@@ -257,8 +245,6 @@ def display_file(
     form = display_form(entries, blob, number, mime)
     place = private_dir(folder / "displays")
     if safe and form.mime in _RUNS:
-        from pinfold.app.storage.exports.html import display_page
-
         path = place / f"{number}-safe.html"
         data = display_page(ShownDisplay(number=number, forms={form.mime: form}))
     else:

@@ -11,6 +11,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TypeAlias, assert_never
 
 from msgspec import Struct
@@ -308,13 +309,11 @@ def _keep_until_failure(cell: Cell, tree: ast.Module, lines: list[str]) -> list[
 
 
 def _try_compile(code: str, flags: int) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():  # what the compiler thinks of it, its author was told
-            warnings.simplefilter("ignore")
-            compile(code, "<cell>", "exec", flags, dont_inherit=True)
-            return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the compiler thinks of it, its author was told
+        compile(code, "<cell>", "exec", flags, dont_inherit=True)
+        return ast.parse(code)
+    return None
 
 
 def _comment_cell(text: str) -> str:

@@ -101,7 +101,7 @@ def add(name: str, no_check: bool, **given: Any) -> None:
     pinfold mcp add files -- npx -y @modelcontextprotocol/server-filesystem /data
     pinfold mcp add github https://api.githubcopilot.com/mcp/ --header 'Authorization=Bearer ${GITHUB_TOKEN}'
     """
-    entry = mcp.build_entry(mcp.EntryOptions(**given))
+    entry = mcp.build_entry(**given)
     folder = current_folder()
     if any(one.name == name.replace("-", "_") for one in mcp.load_servers_for(folder).specs):
         raise ConfigError(f"there is a server {name!r} already; remove it first: pinfold mcp remove {name}")
