@@ -15,7 +15,7 @@ from pinfold.sandbox.guards.gitdir import DATA, NAMES, is_gitdir
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Walk, is_within, stamp_of
 from pinfold.sandbox.guards.named_files import GIT_FOLDER, AutorunRule, is_masked
 from pinfold.sandbox.kernel.inotify import Watch
-from pinfold.sandbox.kernel.safe_files import link_target, lstat, open_up, read_plain
+from pinfold.sandbox.kernel.safe_files import entries_of, link_target, lstat, open_up, read_plain
 
 _MOST = 2_000_000
 """Entries below new folders that are looked at."""
@@ -253,11 +253,7 @@ class NameWatch:
 def folders_in(top: str, folder: str) -> list[str]:
     """Those below, but git's data."""
     path = f"{top}/{folder}" if folder else top
-    try:
-        with os.scandir(path) as inside:
-            found = [entry.name for entry in inside if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
+    found = [entry.name for entry in entries_of(path) if entry.is_dir(follow_symlinks=False)]
     passed = DATA if path.endswith("/.git") or is_gitdir(path) else ()
     return [f"{folder}/{name}" if folder else name for name in found if name not in passed]
 

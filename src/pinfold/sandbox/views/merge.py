@@ -56,15 +56,6 @@ class MergeReport(Struct, frozen=True, kw_only=True):
     """What is never brought over, and what could not be."""
 
 
-def changes(workspace: Path, view: Path) -> list[Change]:
-    """What the session saw otherwise than it is in the workspace now. What is never brought over is not among it.
-
-    Raises SandboxUnavailable.
-    """
-    with closing(layer_of(view)) as layer, closing(SafeFolder(workspace.resolve())) as top:
-        return sorted(MergePlanner(workspace.resolve(), top, layer).plan(None).changes.values())
-
-
 def merge_view(workspace: Path, view: Path) -> MergeReport:
     """Make the workspace what the session saw. Best when the session is closed: what changes meanwhile is left out.
 
@@ -200,8 +191,8 @@ class MergePlanner:
         self._owner = owner_of(workspace.stat())
         self._plan = Plan()
 
-    def plan(self, since: Mapping[str, Stamp] | None) -> Plan:
-        """`since`: with what the workspace is compared for conflicts; without, none is looked for."""
+    def plan(self, since: Mapping[str, Stamp]) -> Plan:
+        """`since`: with what the workspace is compared for conflicts."""
         plan = self._plan
         for path, entry in self._layer.entries.items():
             self._want(path, entry)
@@ -211,8 +202,7 @@ class MergePlanner:
             if why := self._guards.why_not(path, plan.wanted[path]):
                 del plan.wanted[path]
                 plan.left_out[path] = why
-        if since is not None:
-            self._find_conflicts(since)
+        self._find_conflicts(since)
         self._keep_apart()
         return plan
 
