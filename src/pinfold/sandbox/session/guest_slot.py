@@ -370,8 +370,10 @@ class GuestSlot:
 
     async def _end_stopped(self, guest: Guest, end: End) -> None:
         if isinstance(end, Death):
+            runs = self.runs
+            self.notices += self._end_run()  # or the guard of another guest takes what was planted for the user's
             self.forget(f"was cancelled: {end.how}")
-            if await self.recover(guest, end, self.runs in ("cell", "step")):
+            if await self.recover(guest, end, runs in ("cell", "step")):
                 self.loss = None
         elif self.runs == "cell":
             await self.states.end_cell(again=end.again)
