@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from msgspec import Struct, field
 
@@ -198,7 +198,7 @@ def _fit(wanted: dict[str, Entry | None], stopped: Collection[str], now: Mapping
 _AT_ONCE = 500
 """Entries on one line of the start, so that other threads do not wait long for this one."""
 _Said: TypeAlias = list[Any] | None
-_KINDS = {kind.__name__: kind for kind in (File, Folder, Link, Uncovered)}
+_KINDS: dict[str, Callable[..., Entry]] = {kind.__name__: kind for kind in (File, Folder, Link, Uncovered)}
 
 
 class JournalState(Struct):
@@ -382,11 +382,11 @@ def _encode_entry(entry: Entry | None) -> _Said:
     return entry and [type(entry).__name__, *(getattr(entry, one.name) for one in fields(entry))]
 
 
-def _decode_entry(said: _Said) -> Entry | None:
+def _decode_entry(said: _Said) -> Any:
     if said is None:
         return None
     kind, *values = said
-    return _KINDS[kind](*(tuple(value) if isinstance(value, list) else value for value in values))
+    return _KINDS[kind](*(tuple(cast("list[int]", it)) if isinstance(it, list) else it for it in values))
 
 
 def _encode_delta(delta: Delta) -> dict[str, tuple[_Said, _Said]]:

@@ -330,7 +330,7 @@ class GuestSession:
         slot = self.slot
         if not self.capabilities.commands:
             raise NotSupported("this sandbox runs cells only, no programs beside them")
-        command = Command.create(
+        command = Command(
             argv,
             limits=slot.limits,
             timeout_s=timeout_s,

@@ -8,11 +8,13 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from pinfold.sandbox.contract import How
 from pinfold.sandbox.file_history.entries import (
     File,
     Folder,
@@ -32,8 +34,6 @@ from pinfold.sandbox.guards.guarded_paths import find_guarded_paths
 from pinfold.sandbox.guards.named_files import is_masked
 from pinfold.sandbox.kernel.safe_files import SET_ID, Changed, SafeFolder, Stamp, reopen
 from pinfold.sandbox.views.view_folder import Layer, Odd, layer_of, load_start, save_start
-
-How: TypeAlias = Literal["added", "changed", "removed"]
 
 
 class Change(Struct, frozen=True, order=True):
@@ -254,13 +254,11 @@ class MergePlanner:
         """Whatever is there keeps its owner, and a folder its set-id bits."""
         owner = owner_of(now) if now else self._owner
         match entry:
-            case File():
-                return File(None, entry.size, entry.mode, owner, entry.mtime_ns)
             case Folder():
                 kept = mode_of(now) & SET_ID if now and stat.S_ISDIR(now.st_mode) else 0
                 return Folder(entry.mode | kept, owner)
-            case Link():
-                return Link(entry.target, owner)
+            case File() | Link():
+                return replace(entry, owner=owner)
             case None:
                 return None
 
