@@ -395,7 +395,7 @@ _T = TypeVar("_T")
 
 
 async def list_variables(slot: GuestSlot) -> tuple[Variable, ...]:
-    return _read(slot, inventory, (await slot.ask("variables", b"", INVENTORY_BYTES)).body)
+    return decode_reply(slot, inventory, await slot.ask("variables", b"", INVENTORY_BYTES))
 
 
 async def read_page(slot: GuestSlot, name: str, query: PageQuery) -> VariablePage:
@@ -408,12 +408,13 @@ async def read_page(slot: GuestSlot, name: str, query: PageQuery) -> VariablePag
     reply = await slot.ask("page", body, PAGE_BYTES, limit_s=PAGE_S, grace_s=PAGE_GRACE_S)
     if reply.status == "refused":
         raise PageRefused(reply.body.decode("utf-8", "replace"))
-    return _read(slot, variable_page, reply.body)
+    return decode_reply(slot, variable_page, reply)
 
 
-def _read(slot: GuestSlot, decode: Callable[[bytes], _T], body: bytes) -> _T:
+def decode_reply(slot: GuestSlot, decode: Callable[[bytes], _T], reply: Reply) -> _T:
+    """Raises SandboxUnavailable, and the guest is killed, if it makes no sense."""
     try:
-        return decode(body)
+        return decode(reply.body)
     except ChannelBroken as broken:
         if slot.guest is not None:
             slot.guest.kill(f"its channel was broken: {broken}")
