@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from pinfold.app.session.observations import observation
 from pinfold.sandbox import Outcome, Session, Spec, provider_named
 from pinfold.sandbox.guards.file_guard import FileGuard
+from pinfold.sandbox.guards.gitdir import read_tracked_paths
 from pinfold.sandbox.guards.guarded_paths import find_guarded_paths
 from pinfold.sandbox.guards.ports import Mounts
 
@@ -284,6 +285,55 @@ def test_whatever_is_made_under_a_guarded_name_is_removed(name: str, make: objec
         keeper.before()
         assert keeper.after() == ()
     assert (workspace / ".env").read_text() == "secret"
+
+
+def pipe(path: Path) -> int:
+    """With nothing in it, and someone who may write yet."""
+    os.mkfifo(path)
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+
+def zeros(path: Path) -> None:
+    path.write_bytes(b"gitdir: a\0b\n[include]\n\tpath = a\0b\n[core]\n\thooksPath = c\0d\n")
+
+
+def slow(path: Path) -> None:
+    """For a pattern that tries every way to share out what is between two words."""
+    path.write_bytes(b"\n" * (1 << 17) + b"[core]\n\tbare =" + b" " * (1 << 17) + b'"\n')
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, pipe, zeros, slow])
+@pytest.mark.parametrize(
+    "name", [".gitattributes", ".git", ".git/config", ".git/rebase-merge/git-rebase-todo", "bare/config.worktree"]
+)
+def test_no_shape_of_what_is_looked_into_keeps_the_guard_from_its_work(
+    name: str, make: Callable[[Path], int | None], workspace: Path
+) -> None:
+    with keeping(workspace) as keeper, ExitStack() as at_end:
+
+        def plant() -> None:
+            if (held := make(workspace / name)) is not None:
+                at_end.callback(os.close, held)
+
+        keeper.before()
+        for gitdir in [".git", "bare"] if name != ".git" else []:
+            for part in ("objects", "refs", "rebase-merge"):
+                (workspace / gitdir / part).mkdir(parents=True)
+            (workspace / gitdir / "HEAD").write_text("ref: refs/heads/main\n")
+        plant()
+        (workspace / ".vscode").mkdir()
+        assert ".vscode was made and has been removed: VS Code would obey it" in keeper.after()
+        if not os.path.lexists(workspace / name):
+            plant()
+        keeper.settle()
+    find_guarded_paths(workspace, str(workspace), steers=True)
+
+
+def test_an_index_that_is_no_file_tells_of_no_secrets(tmp_path: Path) -> None:
+    for make in (Path.mkdir, os.mkfifo):
+        make(tmp_path / "index")
+        assert read_tracked_paths(str(tmp_path)) == []
+        (tmp_path / "index").rename(tmp_path / make.__name__)
 
 
 @pytest.mark.parametrize("watched", [True, False])

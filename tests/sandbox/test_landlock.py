@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -229,6 +230,22 @@ async def test_a_workspace_with_secrets_is_refused_unless_they_may_be_read(works
     allowed = Landlock(allow_unmasked=True)
     assert await said(allowed, Spec(workspace=workspace), "print(open('.env').read())") == "secret"
     assert provider_named("landlock", allow_unmasked=True).name == "landlock"
+
+
+async def test_what_a_cell_planted_that_is_cancelled_and_killed_is_not_taken_for_the_users(workspace: Path) -> None:
+    """Also where no history of the files takes it back: it cannot be kept in the workspace."""
+    stubborn = "import os\nos.mkdir('.vscode')\nprint('on', flush=True)\nsum(iter(int, 1))"
+    async with opened(LITE, Spec(workspace=workspace, state=workspace / "state")) as session:
+        assert (await session.run("x = 1")).notices[0].startswith("Undo brings back variables only")
+        async with anyio.create_task_group() as tasks:
+
+            def stop(_stream: str, _text: str) -> None:
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(partial(session.run, stubborn, on_output=stop))
+        outcome = await session.run("x")
+        assert ".vscode was made and has been removed: VS Code would obey it" in outcome.notices
+        assert not (workspace / ".vscode").exists()
 
 
 @pytest.mark.parametrize("abi", [2, 99])

@@ -145,6 +145,19 @@ async def test_an_interpreter_that_dies_between_cells_comes_back_and_it_is_said(
     assert any("died between cells: it exited with code 3" in notice for notice in outcome.notices)
 
 
+async def test_an_interpreter_that_dies_while_variables_are_listed_is_brought_back(session: Session) -> None:
+    await session.run("x = [1]")
+    await session.run(
+        "import gc, os\n"
+        "(server,) = [type(it) for it in gc.get_objects() if {'_answer', '_list'} <= set(dir(type(it)))]\n"
+        "server._list = lambda _: os._exit(3)"
+    )
+    with pytest.raises(SandboxUnavailable, match="died while it served 'variables'"):
+        await session.variables()
+    outcome = await session.run("x")
+    assert (outcome.status, outcome.value) == ("ok", "[1]")
+
+
 async def test_what_an_undone_cell_started_is_ended(session: Session) -> None:
     await session.run("items = list(range(3))")
     hide = "import ctypes; ctypes.CDLL(None).prctl(4, 0); import time; time.sleep(600)"

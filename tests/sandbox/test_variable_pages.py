@@ -45,7 +45,7 @@ async def test_a_page_makes_no_undo_point_and_counts_as_no_cell(jailed: GuestSes
 async def test_a_page_that_takes_too_long_is_interrupted_and_the_variables_stay(jailed: GuestSession) -> None:
     await jailed.run(SLOW)
     body = b'{"name": "x", "offset": 0, "limit": 1, "sort": null, "descending": false, "filter": "q", "column": null}'
-    reply = await jailed.slot.ask_patiently("page", body, PAGE_BYTES, 0.05, PAGE_GRACE_S)
+    reply = await jailed.slot.ask("page", body, PAGE_BYTES, limit_s=0.05, grace_s=PAGE_GRACE_S)
     assert (reply.status, reply.body) == (
         "refused",
         b"this took too long and was stopped; ask for less: one column, or no filter",

@@ -20,7 +20,7 @@ from pinfold.sandbox import NotSupported, SandboxUnavailable, Session, Spec, pro
 from pinfold.sandbox.providers.canaries import find_holes
 from pinfold.sandbox.providers.namespaces import NO_FILES, NO_VIEWS, Namespaces
 from pinfold.sandbox.session.session import GuestSession
-from pinfold.sandbox.views import Change, changes, discard, merge_view
+from pinfold.sandbox.views import Change, discard, merge_view
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 JAILED = Namespaces()
@@ -80,10 +80,10 @@ async def test_what_a_session_writes_is_seen_by_it_and_by_no_one_in_the_workspac
         told = await said(session, code)
         assert told == f"{workspace} {workspace}/made ['kept', 'made'] as it was, and more"
         assert contents(workspace) == {"kept": "as it was", "gone": "as it was"}
-    assert changes(workspace, view) == [Change("gone", "removed"), Change("kept", "changed"), Change("made", "added")]
-    merge_view(workspace, view)
+    applied = merge_view(workspace, view).applied
+    assert applied == (Change("gone", "removed"), Change("kept", "changed"), Change("made", "added"))
     assert contents(workspace) == {"kept": "as it was, and more", "made": "x"}
-    assert changes(workspace, view) == []
+    assert merge_view(workspace, view).applied == ()
 
 
 async def test_two_sessions_side_by_side_see_their_own(workspace: Path, tmp_path: Path) -> None:
@@ -154,8 +154,8 @@ print(attempt(os.rename, '.git', 'x'), attempt(os.rename, 'deep', 'deeper'), att
         *[f"{busy} {busy}"] * 3,
         f"{busy} Invalid cross-device link {busy}",
     ]
+    assert merge_view(workspace, view).applied == ()
     assert contents(workspace) == before
-    assert changes(workspace, view) == []
 
 
 async def test_a_session_with_a_view_is_as_shut_in_as_any(workspace: Path, view: Path) -> None:
@@ -283,12 +283,11 @@ print(os.listdir('folder'), os.listdir('folder/in'))
 """
     async with opened(workspace, view) as session:
         assert await said(session, code) == "['in'] ['new']"
-    assert changes(workspace, view) == [
+    assert merge_view(workspace, view).applied == (
         Change("folder/in/new", "added"),
         Change("folder/in/old", "removed"),
         Change("folder/old", "removed"),
-    ]
-    merge_view(workspace, view)
+    )
     assert contents(workspace) == {"folder/in/new": "new"}
 
 
@@ -365,7 +364,7 @@ async def test_a_session_that_was_killed_leaves_its_view(workspace: Path, view: 
         outcome = await session.run("import os; open('made', 'w').write('x'); os._exit(1)")
         assert (outcome.status, outcome.rolled_back) == ("killed", True)
         assert await said(session, "print(open('made').read()); open('more', 'w').close()") == "x"
-    assert [change.path for change in changes(workspace, view)] == ["made", "more"]
+    assert [change.path for change in merge_view(workspace, view).applied] == ["made", "more"]
 
 
 @pytest.mark.parametrize(

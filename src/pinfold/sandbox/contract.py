@@ -208,12 +208,15 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """The package that would bring a module it could not import, as the guest says; the program may have made it up."""
 
 
+How: TypeAlias = Literal["added", "changed", "removed"]
+
+
 class ChangedFile(Struct, frozen=True, kw_only=True):
     """Of the workspace, by a cell."""
 
     path: str
     """In one line, fit to be read."""
-    how: Literal["added", "changed", "removed"]
+    how: How
     before: bytes | None = None
     """Its content, if it is small and known."""
     after: bytes | None = None

@@ -28,7 +28,7 @@ from pinfold.sandbox.providers.launcher import start_guest
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import Subprocess
 from pinfold.sandbox.session.guest_slot import Launcher
-from pinfold.sandbox.session.output import Output, widen
+from pinfold.sandbox.session.output import Output
 from pinfold.sandbox.session.session import GuestSession
 from pinfold.sandbox.session.state_restore import PreparedGuests, SavedForks
 
@@ -123,7 +123,6 @@ class _Subprocesses:
         ours, theirs = socket.socketpair()
         stdout, stdout_in = os.pipe()
         stderr, stderr_in = os.pipe()
-        widen(stdout)
         try:
             command += self._command(theirs.fileno())
             process = subprocess.Popen(

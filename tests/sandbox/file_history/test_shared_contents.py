@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -143,6 +144,23 @@ def test_a_folder_in_use_is_not_removed(tmp_path: Path) -> None:
     shared.close()
     assert remove_shared_contents(tmp_path / "shared")
     assert not (tmp_path / "shared").exists()
+
+
+def test_a_content_can_be_read_while_nothing_can_be_written(tmp_path: Path) -> None:
+    with closing(SharedContents(tmp_path / "shared", total=1 << 20, largest=1 << 20)) as shared:
+        digests: list[str] = []
+        for name in ("written", "waiting"):
+            (tmp_path / name).write_text(name)
+            with (tmp_path / name).open("rb") as file:
+                digests.append(shared.take(file.fileno()))
+            if name == "written":
+                shared.flush()
+        with closing(sqlite3.connect(tmp_path / "shared/small.sqlite", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            assert [shared.read(digest) for digest in digests] == [b"written", b"waiting"]
+            assert time.monotonic() - began < 5
+            other.execute("ROLLBACK")
 
 
 def test_a_file_that_was_mapped_before_the_session_is_compared_at_each_look(project: Path) -> None:

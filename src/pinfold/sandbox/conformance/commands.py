@@ -34,6 +34,9 @@ with ThreadPoolExecutor(8) as pool:
     found = list(pool.map(lambda n: call("echo", n=n)["n"], range(40)))
 found == list(range(40))
 """
+HELD = "import os\nos.mkfifo('held')\nend = os.open('held', os.O_RDONLY | os.O_NONBLOCK)"
+IS_LET_GO = "import select\n_ = select.select([end], [], [], 20)\nos.read(end, 1)"
+HAS_NO_CHILD = "import os\ntry: os.wait()\nexcept ChildProcessError: none = True\nnone"
 CATCHES = """
 try:
     call("wait")
@@ -152,8 +155,7 @@ async def a_command_runs_while_a_cell_waits_for_a_call(session: Session) -> None
     with anyio.fail_after(20):
         outcome = await session.run(IMPORT + "call('shell')", timeout_s=0.4, on_call=answer)
     expect_outcome(outcome, status="ok", value="[['error', 3, 'in'], ['error', 3, 'in']]")
-    waits = "import os\ntry: os.wait()\nexcept ChildProcessError: none = True\nnone"
-    expect_outcome(await session.run(waits), status="ok", value="True")
+    expect_outcome(await session.run(HAS_NO_CHILD), status="ok", value="True")
 
 
 @check_session(needs="calls and commands")
@@ -164,8 +166,7 @@ async def a_cell_that_ends_takes_the_command_of_its_call_with_it(session: Sessio
         "import threading\nthreading.Thread(target=call, args=['x'], daemon=True).start()\n"
         "while not os.path.exists('begun'): pass"
     )
-    hold = "import os\nos.mkfifo('held')\nend = os.open('held', os.O_RDONLY | os.O_NONBLOCK)"
-    await session.run(IMPORT + hold)
+    await session.run(IMPORT + HELD)
 
     async def answer(_tool: str, _args: Mapping[str, Json]) -> Answer:
         script = 'exec 3> held; trap "" TERM; echo > begun; sleep 60'
@@ -177,11 +178,7 @@ async def a_cell_that_ends_takes_the_command_of_its_call_with_it(session: Sessio
         outcome = await session.run(code, timeout_s=20, on_call=answer)
         expect(outcome.status == "ok", f"got {outcome!r}")
     expect([it.status for it in ends] == ["error"], f"the command came to {ends!r}")
-    expect_outcome(
-        await session.run("import select\n_ = select.select([end], [], [], 20)\nos.read(end, 1)"),
-        status="ok",
-        value="b''",
-    )
+    expect_outcome(await session.run(IS_LET_GO), status="ok", value="b''")
     expect_outcome(await session.run("call('echo', n=1)", on_call=_echo), status="ok", value="{'n': 1}")
 
 
@@ -237,7 +234,7 @@ async def a_command_leaves_variables_and_children_alone(session: Session) -> Non
 
 @check_session(needs="commands")
 async def a_command_that_takes_too_long_ends_with_all_it_started(session: Session) -> None:
-    await session.run("import os\nos.mkfifo('held')\nend = os.open('held', os.O_RDONLY | os.O_NONBLOCK)")
+    await session.run(HELD)
     ended = await _sh(session, 'exec 3> held; echo said; trap "" TERM; sleep 60 & wait', timeout_s=1.0)
     expect(ended.status == "timeout" and ended.stdout == b"said\n", f"got {ended!r}")
     expect_outcome(await session.run("os.read(end, 1)"), status="ok", value="b''")  # nobody holds it any more
@@ -297,7 +294,7 @@ async def what_a_command_writes_is_heard_as_it_comes(bench: Bench) -> None:
 
 @check_session(needs="commands")
 async def what_a_command_leaves_running_can_be_told_to_end_by_another(session: Session) -> None:
-    await session.run("import os\nos.mkfifo('held')\nend = os.open('held', os.O_RDONLY | os.O_NONBLOCK)")
+    await session.run(HELD)
     begun = await _sh(session, "exec 3> held; sleep 600 > log 2>&1 & echo $!")
     alive = "try: os.read(end, 1); alive = False\nexcept BlockingIOError: alive = True\nalive"
     expect_outcome(await session.run(alive), status="ok", value="True")
@@ -305,10 +302,8 @@ async def what_a_command_leaves_running_can_be_told_to_end_by_another(session: S
     expect_outcome(await session.run(alive), status="ok", value="True")
     told = await _sh(session, 'kill "$1"', begun.stdout.decode().strip())
     expect(told.status == "ok", f"it could not be signalled: {told!r}")
-    waits = "import select\n_ = select.select([end], [], [], 20)\nos.read(end, 1)"
-    expect_outcome(await session.run(waits), status="ok", value="b''")
-    waited = "try: os.wait()\nexcept ChildProcessError: none = True\nnone"
-    expect_outcome(await session.run(waited), status="ok", value="True")
+    expect_outcome(await session.run(IS_LET_GO), status="ok", value="b''")
+    expect_outcome(await session.run(HAS_NO_CHILD), status="ok", value="True")
 
 
 @check_session(needs="read_only_commands")

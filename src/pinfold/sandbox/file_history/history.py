@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from msgspec import Struct, field
 
@@ -198,6 +198,7 @@ def _fit(wanted: dict[str, Entry | None], stopped: Collection[str], now: Mapping
 _AT_ONCE = 500
 """Entries on one line of the start, so that other threads do not wait long for this one."""
 _Said: TypeAlias = list[Any] | None
+_KINDS: dict[str, Callable[..., Entry]] = {kind.__name__: kind for kind in (File, Folder, Link, Uncovered)}
 
 
 class JournalState(Struct):
@@ -254,7 +255,7 @@ class Journal:
                 os.truncate(self._path, sum(map(len, lines[:-1])))
                 lines.pop()
             told = _replay(json.loads(line) for line in lines)
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyError, TypeError):
             return None
         if told:
             self._open(self._path)
@@ -377,33 +378,15 @@ def _replay(lines: Iterable[list[Any]]) -> JournalState | None:
 
 
 def _encode_entry(entry: Entry | None) -> _Said:
-    match entry:
-        case None:
-            return None
-        case File(digest, size, mode, owner, mtime_ns):
-            return ["file", digest, size, mode, *owner, mtime_ns]
-        case Folder(mode, owner):
-            return ["folder", mode, *owner]
-        case Link(target, owner):
-            return ["link", target, *owner]
-        case Uncovered(why, thing, is_folder):
-            return ["uncovered", why, *thing, is_folder]
+    """What it is, and its fields in their order."""
+    return entry and [type(entry).__name__, *(getattr(entry, one.name) for one in fields(entry))]
 
 
 def _decode_entry(said: _Said) -> Any:
-    match said:
-        case None:
-            return None
-        case ["file", digest, size, mode, uid, gid, mtime_ns]:
-            return File(digest, size, mode, (uid, gid), mtime_ns)
-        case ["folder", mode, uid, gid]:
-            return Folder(mode, (uid, gid))
-        case ["link", target, uid, gid]:
-            return Link(target, (uid, gid))
-        case ["uncovered", why, inode, size, mtime_ns, is_folder]:
-            return Uncovered(why, (inode, size, mtime_ns), is_folder)
-        case _:
-            raise ValueError(f"{said} is nothing that a path can be")
+    if said is None:
+        return None
+    kind, *values = said
+    return _KINDS[kind](*(tuple(cast("list[int]", it)) if isinstance(it, list) else it for it in values))
 
 
 def _encode_delta(delta: Delta) -> dict[str, tuple[_Said, _Said]]:

@@ -11,12 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
-from typing import Literal, TypeAlias, cast
+from typing import cast
 
 import anyio
 import anyio.to_thread
 
-from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError, Spec
+from pinfold.sandbox.contract import ChangedFile, ChangedFiles, How, SandboxError, Spec
 from pinfold.sandbox.file_history.entries import Changes, Coverage, Restored, Why
 from pinfold.sandbox.file_history.versions import TOTAL_CAP, Versions
 from pinfold.sandbox.guards.gitdir import read_tracked_paths
@@ -46,7 +46,6 @@ BEYOND: tuple[Why, ...] = ("too much at once", "too many files")
 """Why undo does not cover what a cell has just made, where it would cover less of it."""
 _NO_LOSS: tuple[Why, ...] = ("special file", "secret")
 """Nothing is in it, or code cannot see it."""
-_How: TypeAlias = Literal["added", "changed", "removed"]
 
 
 class FileHistory:
@@ -174,12 +173,12 @@ class FileHistory:
 
     def _read(self, changes: Changes) -> ChangedFiles:
         """What a person wants to see of it, with the content of the first few."""
-        kinds: tuple[tuple[_How, tuple[str, ...]], ...] = (
+        kinds: tuple[tuple[How, tuple[str, ...]], ...] = (
             ("added", changes.made),
             ("changed", changes.changed),
             ("removed", changes.removed),
         )
-        found: list[tuple[str, _How]] = [
+        found: list[tuple[str, How]] = [
             (path, how)
             for how, paths in kinds
             for path in paths

@@ -66,7 +66,6 @@ class SharedContents:
         self._contents: dict[str, bytes] = {}
         self._stamps: list[tuple[Stamp, str]] = []
         self._small_bytes = 0
-        self._is_closed = False
 
     def load(self) -> dict[Stamp, str]:
         """The digest of every file that was read, by its stamp. After a power cut, without those whose content is lost."""
@@ -105,10 +104,9 @@ class SharedContents:
 
     def flush(self) -> None:
         """What was taken and noted is there for the next session, even if this process is killed."""
-        if not self._contents and not self._stamps:
-            return
-        with self._database():
-            pass
+        if self._contents or self._stamps:
+            with self._database() as database:
+                self._write(database)
 
     def has(self, digest: str) -> bool:
         try:
@@ -133,6 +131,7 @@ class SharedContents:
     def keep(self, digests: Iterable[str], owner: Path) -> None:
         """As long as this folder is there."""
         rows = [(self._name(owner), bytes.fromhex(digest)) for digest in digests]
+        self.flush()
         with self._database() as database, _transaction(database):
             database.executemany("INSERT OR IGNORE INTO need VALUES (?, ?)", rows)
 
@@ -145,6 +144,7 @@ class SharedContents:
         """Forget what files held that are gone for some days, unless another session is open that may need it."""
         today = int(time.time() / 86400)
         grace_days = GRACE_DAYS if self._has_room(self._total // 4) else 0
+        self.flush()
         with self._database() as database:
             rows = database.execute("SELECT stamp FROM stamp WHERE used_day < ?", [today]).fetchall()
             used = [(today, stamp) for (stamp,) in rows if Stamp(*json.loads(stamp)) in current]
@@ -186,9 +186,9 @@ class SharedContents:
     def close(self) -> None:
         self.rest()
         with self._lock:
-            if not self._is_closed:
-                self._is_closed = True
+            if self._hold >= 0:
                 os.close(self._hold)
+                self._hold = -1
 
     def _name(self, owner: Path) -> str:
         """The same wherever both are moved."""
@@ -206,15 +206,12 @@ class SharedContents:
 
     @contextmanager
     def _database(self) -> Generator[sqlite3.Connection]:
-        """With everything in it that was taken and noted."""
         with self._lock:
-            if self._is_closed:
+            if self._hold < 0:
                 raise OSError(errno.EBADF, "closed")
             try:
                 if self._connection is None:
                     self._connection = self._open()
-                if self._contents or self._stamps:
-                    self._write(self._connection)
                 yield self._connection
             except sqlite3.Error as error:
                 raise OSError(errno.EIO, f"{self._folder}: {error}") from error

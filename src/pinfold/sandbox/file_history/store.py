@@ -160,33 +160,17 @@ class Store:
                 raise NoRoom
             return found.hexdigest()
         try:
-            return self._take_small(fd) or self._stream(fd)
+            return self._find_small(fd) or self._stream(fd)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise NoRoom from error
             raise
 
-    def _take_small(self, source: int) -> str | None:
-        """None if it is not small, or has holes. Most files are, and many of them are here already."""
+    def _find_small(self, source: int) -> str | None:
+        """Of a small file, if its content is here already: of many it is."""
         data = read_small(source)
-        if data is None:
-            return None
-        digest = hashlib.sha256(data).hexdigest()
-        if digest not in self._sizes:
-            partial = self._new_partial()
-            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                write_at(fd, data, 0)
-            except OSError:
-                partial.unlink()
-                raise
-            finally:
-                os.close(fd)
-            self._keep(partial, digest, len(data))
-        return digest
-
-    def _new_partial(self) -> Path:
-        return self.folder / f"partial-{secrets.token_hex(8)}"
+        digest = hashlib.sha256(data).hexdigest() if data is not None else ""
+        return digest if digest in self._sizes else None
 
     def copy(self, digest: str, fd: int) -> None:
         """Into an empty file. Raises Damaged."""
@@ -226,7 +210,7 @@ class Store:
 
     def _stream(self, source: int) -> str:
         """What is hashed is what was written, whatever happens to the file meanwhile."""
-        partial = self._new_partial()
+        partial = self.folder / f"partial-{secrets.token_hex(8)}"
         fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         found, size, held = hashlib.sha256(), 0, 0
         try:

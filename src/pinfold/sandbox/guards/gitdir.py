@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from pinfold.sandbox.guards.contents import Content, FileContent, FolderContent
-from pinfold.sandbox.kernel.safe_files import entries_of
+from pinfold.sandbox.kernel.safe_files import entries_of, read_plain, read_text
 
 _NAMES = "config config.worktree hooks commondir gitdir objects/info/alternates objects/info/http-alternates remotes branches"
 NAMES = tuple(_NAMES.split())
 """Obeyed, not only read. The rest of a git folder is data, as long as no link in it leads git to write elsewhere."""
 REBASE = "rebase-merge/git-rebase-todo"
-_EXEC = r"(?m)^\s*(?:x|exec)\b.*"
+_EXEC = r"(?m)^[ \t]*(?:x|exec)\b.*"
 DATA = frozenset({"objects", "refs", "logs"})
 """Never walked: a branch may be called `x.pem`."""
 WRITTEN = ("", "refs", "logs")
@@ -33,7 +33,7 @@ _PLAIN_KEYS = r"""(?ix)
     | branch\..*\.(remote|merge|rebase|pushremote) | remote\..*\.(url|fetch|tagopt) | submodule\..*\.(url|active)
     """
 _HEADER = r'\[([A-Za-z0-9-]+)(?: "([^"\\]*)")?\]'
-_SETTING = r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*([^\"'\\;#`$!|]*)"
+_SETTING = r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*+([^\"'\\;#`$!|]*)"
 _WHERE_TO = r"remote\..*\.url|branch\..*\.(remote|pushremote)|push\.default"
 """Settings that say where a push goes."""
 _DATA_KEYS = frozenset({"remote", "merge", "url", "pushurl", "fetch", "name", "email", "template", "worktree"})
@@ -63,21 +63,17 @@ def usual_hooks(top: str) -> Iterator[str]:
     home = os.path.expanduser("~")
     xdg = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
     for config in (f"{home}/.gitconfig", f"{xdg}/git/config", "/etc/gitconfig"):
-        yield from _hooks_paths(_text(config), top)
+        yield from _hooks_paths(read_text(config, _CONFIG_BYTES), top)
 
 
 def rebase_commands(gitdir: str) -> frozenset[str]:
     """Lines of a rebase left half done that run a command when it is continued."""
-    return frozenset(re.findall(_EXEC, _text(f"{gitdir}/{REBASE}")))
+    return frozenset(re.findall(_EXEC, read_text(f"{gitdir}/{REBASE}", _CONFIG_BYTES)))
 
 
 def read_tracked_paths(gitdir: str) -> list[str]:
     """Paths in the index, if it is small and of a form we know; what cannot be read tells nothing."""
-    try:
-        with open(f"{gitdir}/index", "rb") as file:
-            data = file.read(_INDEX_BYTES + 1)
-    except OSError:
-        return []
+    data = read_plain(f"{gitdir}/index", _INDEX_BYTES + 1) or b""
     if len(data) > _INDEX_BYTES or data[:8] not in (b"DIRC\0\0\0\2", b"DIRC\0\0\0\3"):
         return []
     found: list[str] = []
@@ -151,7 +147,7 @@ def _lines(text: str) -> Iterator[tuple[str, tuple[str, str], bool]]:
 
 def _find_named_paths(config: str, top: str, depth: int) -> Iterator[str]:
     """Hooks folders, includes and programs: whatever a value names that is there, or looks like a path."""
-    text = _text(config)
+    text = read_text(config, _CONFIG_BYTES)
     yield from _hooks_paths(text, top)
     folder = os.path.dirname(config)
     found = 0
@@ -190,18 +186,6 @@ def _is_file(path: str) -> bool:
         return False
 
 
-def _text(path: str) -> str:
-    """Empty for what is no plain file."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return ""
-        return file.read(_CONFIG_BYTES).decode("utf-8", "replace")
-
-
 _LINK_FOLDERS = 2000
 """Of one git folder, that are searched for links."""
 _POINTER_BYTES = 4096
@@ -236,8 +220,10 @@ def is_pointer_within(top: str, path: str, now: Content, is_guarded: Callable[[s
     if name == "gitdir":
         return True  # back to a worktree: git reads it, and believes the worktree's own word only
     text = now.data.decode("utf-8", "replace").removeprefix("gitdir: ").removesuffix("\n")
+    if "\n" in text or "\0" in text:
+        return False
     target = os.path.realpath(os.path.join(top, folder, text))
-    return "\n" not in text and target.startswith(f"{top}/") and is_guarded(target[len(top) + 1 :])
+    return target.startswith(f"{top}/") and is_guarded(target[len(top) + 1 :])
 
 
 def links_in(top: str, gitdir: str) -> list[str]:

@@ -7,9 +7,9 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
@@ -163,38 +163,24 @@ def reduce_folders(folders: set[str]) -> list[str]:
     return sorted(folders)
 
 
-class _OpenedFolders:
-    """Folders that were closed to ourselves, opened to be looked into, and closed again at the end.
+def _list_folder(folder: str, opened: ExitStack) -> list[os.DirEntry[str]] | None:
+    """One that is closed to ourselves is open until the end of `opened`: code could open it just as we do.
 
-    Code could open them just as we do. It cannot look into another user's either.
+    None: it belongs to another user and is closed, so code cannot look into it either.
     """
-
-    def __init__(self) -> None:
-        self._modes: list[tuple[str, int]] = []
-        self._is_root = os.geteuid() == 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for folder, mode in reversed(self._modes):
-            _chmod(folder, mode)
-
-    def list(self, folder: str) -> list[os.DirEntry[str]] | None:
-        """None: it belongs to another user, and is closed."""
-        try:
-            with os.scandir(folder) as inside:
-                entries = list(inside)
-            if entries and not self._is_root:
-                entries[0].stat(follow_symlinks=False)  # one may list it and not enter it
-            return entries
-        except PermissionError:
-            mode = _chmod(folder, None)
-            if mode is None:
-                return None
-            self._modes.append((folder, mode))
+    try:
         with os.scandir(folder) as inside:
-            return list(inside)
+            entries = list(inside)
+        if entries and os.geteuid() != 0:
+            entries[0].stat(follow_symlinks=False)  # one may list it and not enter it
+        return entries
+    except PermissionError:
+        mode = _chmod(folder, None)
+        if mode is None:
+            return None
+        opened.callback(_chmod, folder, mode)
+    with os.scandir(folder) as inside:
+        return list(inside)
 
 
 def _chmod(folder: str, mode: int | None) -> int | None:
@@ -251,7 +237,7 @@ class Walk:
         if not os.path.isdir(top):
             self._look(top, top.rpartition("/")[2], os.lstat(top))
             return
-        with _OpenedFolders() as opened:
+        with ExitStack() as opened:
             self._walk(self._note, opened)
             if self._linked:  # a secret by its other name
                 self._seen = {path for path, _, _ in self.masked}
@@ -275,7 +261,7 @@ class Walk:
         through = ((link, match.row) for link, match in self.through_links)
         return [path for path, row in (*self.autorun.items(), *through) if row.response == "tell"]
 
-    def _walk(self, look: Callable[[str, list[os.DirEntry[str]], bool], None], opened: _OpenedFolders) -> None:
+    def _walk(self, look: Callable[[str, list[os.DirEntry[str]], bool], None], opened: ExitStack) -> None:
         """Shows each folder with what lies in it, and whether its name or one above makes all of it secret."""
         waiting = [(self._top, False)]
         count = 0
@@ -286,7 +272,7 @@ class Walk:
                 continue
             try:
                 stamp = stamp_of_folder(os.stat(folder, follow_symlinks=False))
-                entries = opened.list(folder)
+                entries = _list_folder(folder, opened)
                 if entries is None:
                     self.closed.append(folder)
                     continue

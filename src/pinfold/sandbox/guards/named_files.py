@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from pinfold.sandbox.kernel.safe_files import entries_of, link_target
+from pinfold.sandbox.kernel.safe_files import entries_of, link_target, read_text
 
 
 class NamePatterns:
@@ -333,10 +333,5 @@ def _modules(line: str) -> Iterator[str]:
 
 
 def _lines(path: str) -> list[str]:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return []
-    with os.fdopen(fd, "rb") as file:
-        text = file.read(_PATH_FILE_BYTES).decode("utf-8", "replace")
+    text = read_text(path, _PATH_FILE_BYTES)
     return [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("#")]

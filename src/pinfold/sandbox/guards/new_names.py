@@ -15,7 +15,7 @@ from pinfold.sandbox.guards.gitdir import DATA, NAMES, is_gitdir
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Walk, is_within, stamp_of
 from pinfold.sandbox.guards.named_files import GIT_FOLDER, AutorunRule, is_masked
 from pinfold.sandbox.kernel.inotify import Watch
-from pinfold.sandbox.kernel.safe_files import link_target, lstat, open_up
+from pinfold.sandbox.kernel.safe_files import entries_of, link_target, lstat, open_up, read_plain
 
 _MOST = 2_000_000
 """Entries below new folders that are looked at."""
@@ -175,12 +175,8 @@ class NameCheck:
         return None
 
     def _names_drivers(self, path: str) -> bool:
-        try:
-            fd = os.open(f"{self._top}/{path}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return True
-        with os.fdopen(fd, "rb") as file:
-            return re.search(rb"(?m)^[^#\n]*\b(?:filter|diff|merge)\s*=", file.read(_ATTRIBUTES_BYTES)) is not None
+        data = read_plain(f"{self._top}/{path}", _ATTRIBUTES_BYTES, flags=os.O_NOFOLLOW)
+        return data is None or re.search(rb"(?m)^[^#\n]*\b(?:filter|diff|merge)\s*=", data) is not None
 
     def _status(self, path: str) -> os.stat_result | None:
         return lstat(f"{self._top}/{path}")
@@ -256,11 +252,7 @@ class NameWatch:
 def folders_in(top: str, folder: str) -> list[str]:
     """Those below, but git's data."""
     path = f"{top}/{folder}" if folder else top
-    try:
-        with os.scandir(path) as inside:
-            found = [entry.name for entry in inside if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
+    found = [entry.name for entry in entries_of(path) if entry.is_dir(follow_symlinks=False)]
     passed = DATA if path.endswith("/.git") or is_gitdir(path) else ()
     return [f"{folder}/{name}" if folder else name for name in found if name not in passed]
 

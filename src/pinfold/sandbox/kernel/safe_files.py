@@ -337,6 +337,26 @@ def lstat(path: str) -> os.stat_result | None:
         return None
 
 
+def read_plain(path: str, most: int, *, flags: int = 0) -> bytes | None:
+    """The beginning of a plain file; None for all else that a session can put there: a folder, a pipe, nothing."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    except (OSError, ValueError):
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(fd)
+
+
+def read_text(path: str, most: int) -> str:
+    """As `read_plain`, empty for all else. A zero, with which no path goes on, ends a line."""
+    return (read_plain(path, most) or b"").decode("utf-8", "replace").replace("\0", "\n")
+
+
 def link_target(path: str) -> str | None:
     """Where it leads; None if it is no link."""
     try:

@@ -18,6 +18,7 @@ from msgspec import structs
 
 from pinfold.sandbox import provider_named, provider_names
 from pinfold.sandbox.contract import DATASETS, SERVERS, Capabilities, SandboxError, Session, Spec
+from pinfold.sandbox.environment import modules
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto, Facts, advice, read_settings
 from pinfold.sandbox.providers.canaries import find_holes
@@ -33,10 +34,8 @@ LATE = "no answer within"
 WAIT = "give it longer: pinfold doctor --wait 60"
 _ENVIRONMENT = """
 import importlib.util, json, platform, sys
-names = ("numpy", "pandas", "sklearn", "matplotlib", "scipy", "pyarrow", "duckdb", "polars", "seaborn", "statsmodels",
-         "openpyxl", "python_calamine", "PIL", "tabulate", "IPython", "requests", "httpx", "jinja2")
-print(json.dumps({"python": platform.python_version(), "executable": sys.executable,
-                  "missing": [name for name in names if importlib.util.find_spec(name) is None]}))
+print(json.dumps({{"python": platform.python_version(), "executable": sys.executable,
+                  "missing": [name for name in {names!r} if importlib.util.find_spec(name) is None]}}))
 """
 
 
@@ -142,7 +141,7 @@ async def _prove(name: str, can: Capabilities, session: Session, took_ms: float,
 
 
 async def _environment(session: Session) -> Mapping[str, object]:
-    outcome = await session.run(_ENVIRONMENT, timeout_s=20)
+    outcome = await session.run(_ENVIRONMENT.format(names=sorted(modules(()))), timeout_s=20)
     try:
         return cast("dict[str, object]", json.loads(outcome.stdout))
     except ValueError:

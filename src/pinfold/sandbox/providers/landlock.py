@@ -6,7 +6,6 @@ what those would bound is refused outright. `guest/startup/lite.py` says who may
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
 import stat
@@ -244,12 +243,6 @@ def _return_launcher(lent: Launcher) -> list[Launcher]:
         lent.users -= 1
         idle = [place for place, launcher in _places.items() if not launcher.users]
         return [_places.pop(place) for place in idle[:-IDLE]]
-
-
-@atexit.register
-def _end_all() -> None:
-    for launcher in _places.values():
-        launcher.end()
 
 
 class _Guests:

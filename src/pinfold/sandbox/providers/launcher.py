@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import hashlib
 import json
 import os
@@ -121,6 +122,7 @@ class Launcher:
 
     def end(self) -> None:
         """With it end all its sessions; the next one starts another."""
+        atexit.unregister(self.end)
         self.proven = False
         if self._socket:
             self._socket.close()
@@ -142,6 +144,7 @@ class Launcher:
             if self._is_alive():
                 return
             self.end()
+            atexit.register(self.end)
             if self._joins and (peer := connect_warm(self._settings, self._guest)):
                 peer.settimeout(ANSWER_S)
                 self._socket, self.proven = peer, True

@@ -6,7 +6,6 @@ The host talks to a launcher, the launcher to the zygote; see `guest/startup/lau
 from __future__ import annotations
 
 import asyncio
-import atexit
 import functools
 import sys
 from collections.abc import Awaitable, Callable
@@ -386,12 +385,6 @@ class Namespaces:
 
 _launchers: dict[tuple[type, Path, int | None, bytes, Path], Launcher] = {}
 """Of all of this process."""
-
-
-@atexit.register
-def _end_launchers() -> None:
-    for launcher in _launchers.values():
-        launcher.end()
 
 
 def resolve_python(python: Path) -> Path:

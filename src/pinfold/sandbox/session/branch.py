@@ -13,7 +13,7 @@ from pinfold.sandbox.contract import Limits, SandboxUnavailable, UndoRefused
 from pinfold.sandbox.guards.guarded_paths import find_guarded_paths
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import GuestProcess, JailedProcess
-from pinfold.sandbox.session.output import Output, widen
+from pinfold.sandbox.session.output import Output
 from pinfold.sandbox.session.state_restore import wait_for_hello
 from pinfold.sandbox.views.view_folder import FILES, IN_VIEW, save_start, scan_workspace
 
@@ -103,7 +103,6 @@ async def open_branch(
         guest.request_branch(state)
     ours, theirs = socket.socketpair()
     (out, out_in), (err, err_in) = os.pipe(), os.pipe()
-    widen(out)
     try:
         with theirs:
             answer, fds = await body.ask(b"branch", asked, theirs.fileno(), out_in, err_in)

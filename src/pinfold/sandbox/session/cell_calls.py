@@ -10,9 +10,8 @@ import codecs
 import json
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from time import perf_counter
-from typing import Self, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import anyio
 from msgspec.structs import replace
@@ -46,18 +45,11 @@ END_S = 5.0
 """For processes to be ended that were left running."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    name: str
-    """Of the program."""
-    head: bytes
-    stdin: bytes
-    timeout_s: float
-    heard: CommandListener | None
+    """A program that is to be run: checked, and as the guest is told of it."""
 
-    @classmethod
-    def create(
-        cls,
+    def __init__(
+        self,
         argv: Sequence[str],
         *,
         limits: Limits,
@@ -66,8 +58,8 @@ class Command:
         stdin: bytes,
         workdir: str,
         on_output: OnOutput | None,
-        read_only: bool = False,
-    ) -> Self:
+        read_only: bool,
+    ) -> None:
         """Raises FileRefused."""
         if not argv:
             raise FileRefused("a command needs the name of a program")
@@ -75,21 +67,12 @@ class Command:
             raise FileRefused(f"{argv[0]!r} has {len(stdin)} bytes of input; the limit is {limits.file_bytes}")
         environment = None if env is None else dict(env)
         bound = compile_read_only_filter().hex() if read_only else ""
-        return cls(
-            name=argv[0],
-            head=_head(argv=[*argv], env=environment, workdir=workdir, timeout_s=timeout_s, read_only=bound),
-            stdin=stdin,
-            timeout_s=timeout_s,
-            heard=None if on_output is None else CommandListener(on_output),
-        )
-
-    @property
-    def body(self) -> bytes:
-        return self.head + self.stdin
-
-    @property
-    def on_piece(self) -> OnPiece | None:
-        return None if self.heard is None else self.heard.piece
+        self.name = argv[0]
+        self.head = _head(argv=[*argv], env=environment, workdir=workdir, timeout_s=timeout_s, read_only=bound)
+        self.body = self.head + stdin
+        self.timeout_s = timeout_s
+        self.heard = None if on_output is None else CommandListener(on_output)
+        self.on_piece: OnPiece | None = None if self.heard is None else self.heard.piece
 
     def finish(self) -> None:
         """Stop calling `on_output`. Raises what it raised."""

@@ -215,11 +215,8 @@ class ReplyReader:
         """The reply, when these bytes complete it. Raises ChannelBroken."""
         if self._id is None:
             raise ChannelBroken("it spoke without being asked")
-        come: bytes | bytearray = data  # most frames come whole, and need not be copied
-        if self._buffer:
-            self._buffer += data
-            come = self._buffer
-        at = 0
+        self._buffer += data
+        come, at = self._buffer, 0
         while (start := at + LENGTHS.size) <= len(come):
             header_size, body_size = LENGTHS.unpack_from(come, at)
             most = RAN_BYTES if self._ran < self._commands else 0
@@ -241,10 +238,7 @@ class ReplyReader:
                 return reply
             self._take(header, bytes(come[body:end]))
             at = end
-        if come is data:
-            self._buffer += data[at:]
-        else:
-            del self._buffer[:at]
+        del self._buffer[:at]
         return None
 
     def _take(self, header: Header, body: bytes) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import socket
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -78,9 +77,6 @@ class Guest:
         """A signal may still be on its way."""
         self._killed_for: str | None = None
         self._last_report: ProgramEnd | None = None
-        self._written = select.poll()
-        self._written.register(stdout.fd, select.POLLIN)
-        self._written.register(stderr.fd, select.POLLIN)
         channel.setblocking(False)
         self.listen()
         if not greeted:
@@ -263,10 +259,9 @@ class Guest:
                 self.channel.shutdown(socket.SHUT_WR)
 
     def drain(self) -> None:
-        if self.stdout.fd < 0:
-            return
-        for fd, _ in self._written.poll(0):
-            (self.stdout if fd == self.stdout.fd else self.stderr).drain()
+        if self.stdout.fd >= 0:
+            self.stdout.drain()
+            self.stderr.drain()
 
     def _open(
         self,

@@ -67,6 +67,9 @@ class Launcher(Protocol):
 class States:
     """What a session keeps of its states. This one keeps none; `StateHistory` does."""
 
+    resumed: Resumed | None = None
+    """What came back from another process."""
+
     @property
     def path(self) -> tuple[int, ...]:
         return ()
@@ -74,10 +77,6 @@ class States:
     @property
     def changed_files(self) -> ChangedFiles:
         return ChangedFiles()
-
-    @property
-    def resumed(self) -> Resumed | None:
-        return None
 
     @property
     def has_changed_files(self) -> bool | None:
@@ -322,23 +321,21 @@ class GuestSlot:
         await self.guest.settle_interrupt()
         return self.guest
 
-    async def ask(self, op: str, body: bytes, reply_bytes: int, **fields: str | int) -> Reply:
-        """Send a request that is neither cell nor command."""
+    async def ask(
+        self,
+        op: str,
+        body: bytes,
+        reply_bytes: int,
+        *,
+        limit_s: float | None = None,
+        grace_s: float = 0.0,
+        **fields: str | int,
+    ) -> Reply:
+        """Send a request that is neither cell nor command. If the guest dies of it, the next one recovers what can be."""
         async with self.lock:
             guest = await self.live_guest()
             guest.post(op, body, ASK_STATUSES, reply_bytes, fields)
-            end = await self._await_end(guest, Deadline(guest, self.limits.reply_s, 0.0))
-            if isinstance(end, Death):
-                self.forget(f"died while it served {op!r}: {end.how}")
-                raise SandboxUnavailable(f"the guest died while it served {op!r}: {end.how}; {GONE}")
-            return end
-
-    async def ask_patiently(self, op: str, body: bytes, reply_bytes: int, limit_s: float, grace_s: float) -> Reply:
-        """As `ask`, interrupted at its limit. If the guest dies of it, the next request recovers what can be."""
-        async with self.lock:
-            guest = await self.live_guest()
-            guest.post(op, body, ASK_STATUSES, reply_bytes, {})
-            end = await self._await_end(guest, Deadline(guest, limit_s, grace_s))
+            end = await self._await_end(guest, Deadline(guest, limit_s or self.limits.reply_s, grace_s))
             if isinstance(end, Death):
                 raise SandboxUnavailable(f"the guest died while it served {op!r}: {end.how}")
             return end
@@ -373,8 +370,10 @@ class GuestSlot:
 
     async def _end_stopped(self, guest: Guest, end: End) -> None:
         if isinstance(end, Death):
+            runs = self.runs
+            self.notices += self._end_run()  # or the guard of another guest takes what was planted for the user's
             self.forget(f"was cancelled: {end.how}")
-            if await self.recover(guest, end, self.runs in ("cell", "step")):
+            if await self.recover(guest, end, runs in ("cell", "step")):
                 self.loss = None
         elif self.runs == "cell":
             await self.states.end_cell(again=end.again)
@@ -396,7 +395,7 @@ _T = TypeVar("_T")
 
 
 async def list_variables(slot: GuestSlot) -> tuple[Variable, ...]:
-    return _read(slot, inventory, (await slot.ask("variables", b"", INVENTORY_BYTES)).body)
+    return decode_reply(slot, inventory, await slot.ask("variables", b"", INVENTORY_BYTES))
 
 
 async def read_page(slot: GuestSlot, name: str, query: PageQuery) -> VariablePage:
@@ -406,15 +405,16 @@ async def read_page(slot: GuestSlot, name: str, query: PageQuery) -> VariablePag
     if query.offset < 0:
         raise PageRefused(f"offset is {query.offset}; give 0 or more")
     body = json.dumps({"name": name, **asdict(query)}).encode()
-    reply = await slot.ask_patiently("page", body, PAGE_BYTES, PAGE_S, PAGE_GRACE_S)
+    reply = await slot.ask("page", body, PAGE_BYTES, limit_s=PAGE_S, grace_s=PAGE_GRACE_S)
     if reply.status == "refused":
         raise PageRefused(reply.body.decode("utf-8", "replace"))
-    return _read(slot, variable_page, reply.body)
+    return decode_reply(slot, variable_page, reply)
 
 
-def _read(slot: GuestSlot, decode: Callable[[bytes], _T], body: bytes) -> _T:
+def decode_reply(slot: GuestSlot, decode: Callable[[bytes], _T], reply: Reply) -> _T:
+    """Raises SandboxUnavailable, and the guest is killed, if it makes no sense."""
     try:
-        return decode(body)
+        return decode(reply.body)
     except ChannelBroken as broken:
         if slot.guest is not None:
             slot.guest.kill(f"its channel was broken: {broken}")

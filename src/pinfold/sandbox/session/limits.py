@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 
 import anyio.to_thread
@@ -253,8 +254,11 @@ class Growth:
         """`on_excess` is called if it is too much."""
         async with self._lock:
             began, free = perf_counter(), self._free()
-            few = count_usage(self._folders, most=FEW, before=self._since_s)
-            count = few or await anyio.to_thread.run_sync(self._count_all)
+            count = count_usage(self._folders, most=FEW, before=self._since_s)
+            if count is None:
+                count_all = partial(count_usage, self._folders, until=began + COUNT_S, before=self._since_s)
+                count = await anyio.to_thread.run_sync(count_all)
+                assert count is not None
             lost = self._free_at_start - free
             if self._start is None:
                 # What was written since the beginning is no part of what was there, unless it only was added to.
@@ -274,11 +278,6 @@ class Growth:
             self._took_s = self._counted_at - began
         if on_excess and self._grown > self._allowed:
             on_excess(self.words)
-
-    def _count_all(self) -> Count:
-        count = count_usage(self._folders, until=perf_counter() + COUNT_S, before=self._since_s)
-        assert count is not None
-        return count
 
     def _free(self) -> int:
         free = 0

@@ -14,16 +14,6 @@ CHUNK_BYTES = 1 << 17
 """Small enough to stay in the processor's cache from read to decode; 1 MB reads were clearly slower."""
 CHUNKS = 8
 """Read at one waking, so that a flood does not starve the event loop."""
-PIPE_BYTES = 1 << 20
-
-
-def widen(fd: int) -> None:
-    """A bigger pipe wakes us less often; where the kernel refuses, the small one works too."""
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
-        try:
-            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        except OSError:
-            return
 
 
 class OutputListener:

@@ -16,7 +16,6 @@ from typing import cast
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from pinfold.events import Json, decode_json
 from pinfold.sandbox.contract import Label, UndoRefused
@@ -245,28 +244,18 @@ class SavedStates:
         Thread(target=self.store.serve, args=(ours,), daemon=True, name="pinfold-restoring").start()
         try:
             answer = await _ask_guest(guest, "restore", json.dumps(told).encode(), INVENTORY_BYTES)
-            rows = decode_json(answer, list[_RestoredVariable])
+            return decode_json(answer, tuple[Label, ...])
         except (ValueError, RecursionError) as error:
             raise UndoRefused(f"the guest broke its channel: {error}") from error
         finally:
             with suppress(OSError):  # or it has hung up; else code of the program's could hold the thread
                 ours.shutdown(socket.SHUT_RDWR)
-        return tuple(
-            Label(name=row.name, status="restored" if row.status == "restored" else "lost", reason=row.reason)
-            for row in rows
-        )
 
     async def close(self) -> None:
         async with self._saving:
             self.trail.close()
             if self._scratch is not None:
                 await anyio.to_thread.run_sync(self._scratch.remove)
-
-
-class _RestoredVariable(msgspec.Struct):
-    name: str
-    status: str
-    reason: str
 
 
 async def _hand_socket(guest: Guest) -> socket.socket:

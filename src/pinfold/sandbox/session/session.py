@@ -50,14 +50,13 @@ from pinfold.sandbox.session.channel import (
     CELL_BYTES,
     RAN_BYTES,
     REFUSAL_BYTES,
-    ChannelBroken,
     GuestStatus,
     Reply,
     command_outcome,
 )
 from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import Death
-from pinfold.sandbox.session.guest_slot import GONE, GuestSlot, Launcher, list_variables, read_page
+from pinfold.sandbox.session.guest_slot import GONE, GuestSlot, Launcher, decode_reply, list_variables, read_page
 from pinfold.sandbox.session.limits import Deadline, growth_of, verdict
 from pinfold.sandbox.session.output import OutputListener
 from pinfold.sandbox.session.recovery import Recovery
@@ -330,7 +329,7 @@ class GuestSession:
         slot = self.slot
         if not self.capabilities.commands:
             raise NotSupported("this sandbox runs cells only, no programs beside them")
-        command = Command.create(
+        command = Command(
             argv,
             limits=slot.limits,
             timeout_s=timeout_s,
@@ -377,11 +376,7 @@ class GuestSession:
         self, guest: Guest, reply: Reply, notices: tuple[str, ...], *, is_step: bool
     ) -> CommandOutcome:
         slot = self.slot
-        try:
-            ran = command_outcome(reply.body)
-        except ChannelBroken as broken:
-            guest.kill(f"its channel was broken: {broken}")
-            raise SandboxUnavailable(f"the guest broke its channel: {broken}") from broken
+        ran = decode_reply(slot, command_outcome, reply)
         if is_step:
             slot.states.note_process(guest, ran.pid)
             await slot.states.end_cell(again=True)

@@ -66,7 +66,6 @@ class StateHistory(States):
         self._next = 0
         self._begin_files = begin_files
         self._files: FileHistory | None = None
-        self._resumed: Resumed | None = None
         self._saving: asyncio.Task[None] | None = None
         self._is_ending = asyncio.Event()
         self._save_at = 0.0
@@ -79,10 +78,6 @@ class StateHistory(States):
     @property
     def changed_files(self) -> ChangedFiles:
         return self._files.changed if self._files else ChangedFiles()
-
-    @property
-    def resumed(self) -> Resumed | None:
-        return self._resumed
 
     @property
     def has_changed_files(self) -> bool | None:
@@ -113,8 +108,8 @@ class StateHistory(States):
             back = await self._revive()
             if cut is not None and back.cell == cut:  # the last of the path: nothing of it was done again
                 back = replace(back, cell=cells.path[-2] if len(cells.path) > 1 else 0, missing=(cut,))
-            self._resumed = back
-            self.lose(self._resumed.missing)
+            self.resumed = back
+            self.lose(back.missing)
             if cells.path and self._slot.guest:
                 await self.have_copied(self._slot.guest, cells.path[-1])
 
@@ -205,7 +200,7 @@ class StateHistory(States):
             self._files = files
             self.cells.number = max(self.cells.number, files.last)  # should only it know of earlier ones
             lacks = [files.describe_tracked_secrets()]
-            if self._resumed is None:  # else it was said when the session began
+            if self.resumed is None:  # else it was said when the session began
                 lacks.insert(0, describe_uncovered(files.coverage))
         else:
             lacks = [files]

@@ -1,6 +1,6 @@
 """Private views of a workspace: what a session with `Spec.view` changed, and bringing it over. See README.md."""
 
-from pinfold.sandbox.views.merge import Change, How, LeftOut, MergeReport, changes, merge_view
+from pinfold.sandbox.views.merge import Change, How, LeftOut, MergeReport, merge_view
 from pinfold.sandbox.views.view_folder import discard
 
-__all__ = ["Change", "How", "LeftOut", "MergeReport", "changes", "discard", "merge_view"]
+__all__ = ["Change", "How", "LeftOut", "MergeReport", "discard", "merge_view"]

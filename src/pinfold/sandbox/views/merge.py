@@ -8,11 +8,13 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from pinfold.sandbox.contract import How
 from pinfold.sandbox.file_history.entries import (
     File,
     Folder,
@@ -33,8 +35,6 @@ from pinfold.sandbox.guards.named_files import is_masked
 from pinfold.sandbox.kernel.safe_files import SET_ID, Changed, SafeFolder, Stamp, reopen
 from pinfold.sandbox.views.view_folder import Layer, Odd, layer_of, load_start, save_start
 
-How: TypeAlias = Literal["added", "changed", "removed"]
-
 
 class Change(Struct, frozen=True, order=True):
     path: str
@@ -54,15 +54,6 @@ class MergeReport(Struct, frozen=True, kw_only=True):
     """Changed in the workspace since the session began, or below or above such a path; left as they are there."""
     left_out: tuple[LeftOut, ...] = ()
     """What is never brought over, and what could not be."""
-
-
-def changes(workspace: Path, view: Path) -> list[Change]:
-    """What the session saw otherwise than it is in the workspace now. What is never brought over is not among it.
-
-    Raises SandboxUnavailable.
-    """
-    with closing(layer_of(view)) as layer, closing(SafeFolder(workspace.resolve())) as top:
-        return sorted(MergePlanner(workspace.resolve(), top, layer).plan(None).changes.values())
 
 
 def merge_view(workspace: Path, view: Path) -> MergeReport:
@@ -200,8 +191,8 @@ class MergePlanner:
         self._owner = owner_of(workspace.stat())
         self._plan = Plan()
 
-    def plan(self, since: Mapping[str, Stamp] | None) -> Plan:
-        """`since`: with what the workspace is compared for conflicts; without, none is looked for."""
+    def plan(self, since: Mapping[str, Stamp]) -> Plan:
+        """`since`: with what the workspace is compared for conflicts."""
         plan = self._plan
         for path, entry in self._layer.entries.items():
             self._want(path, entry)
@@ -211,8 +202,7 @@ class MergePlanner:
             if why := self._guards.why_not(path, plan.wanted[path]):
                 del plan.wanted[path]
                 plan.left_out[path] = why
-        if since is not None:
-            self._find_conflicts(since)
+        self._find_conflicts(since)
         self._keep_apart()
         return plan
 
@@ -264,13 +254,11 @@ class MergePlanner:
         """Whatever is there keeps its owner, and a folder its set-id bits."""
         owner = owner_of(now) if now else self._owner
         match entry:
-            case File():
-                return File(None, entry.size, entry.mode, owner, entry.mtime_ns)
             case Folder():
                 kept = mode_of(now) & SET_ID if now and stat.S_ISDIR(now.st_mode) else 0
                 return Folder(entry.mode | kept, owner)
-            case Link():
-                return Link(entry.target, owner)
+            case File() | Link():
+                return replace(entry, owner=owner)
             case None:
                 return None
 
