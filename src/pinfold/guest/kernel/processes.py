@@ -43,6 +43,12 @@ def put(path: str, text: str) -> None:
         os.close(fd)
 
 
+def send_signal(pid: int, number: int) -> None:
+    """To a process, or a group where it is below zero, that may be gone."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
 def pid_of(pidfd: int) -> int:
     """Of a process that may be gone: then -1."""
     with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as info:
@@ -70,7 +76,7 @@ def descendants() -> list[int]:
 
 def parent_of(pid: int) -> int:
     """0 of one that is gone."""
-    return int(next(iter(_fields(pid)[1:]), 0))
+    return int(next(iter(stat_fields(pid)[1:]), 0))
 
 
 def is_quiet(pid: int) -> bool:
@@ -88,12 +94,12 @@ def is_quiet(pid: int) -> bool:
 
 def groups_of(pids: list[int]) -> set[int]:
     """The process groups they are in."""
-    return {int(fields[2]) for fields in map(_fields, pids) if fields}
+    return {int(fields[2]) for fields in map(stat_fields, pids) if fields}
 
 
 def threads_of_user(uid: int) -> int:
     """As the kernel counts them against RLIMIT_NPROC."""
-    return sum(int(fields[17]) for pid in _pids() if _owner(pid) == uid and (fields := _fields(pid)))
+    return sum(int(fields[17]) for pid in _pids() if _owner(pid) == uid and (fields := stat_fields(pid)))
 
 
 def memory_of_tree(enough: int) -> tuple[int, int]:
@@ -113,7 +119,7 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _fields(pid: int) -> list[bytes]:
+def stat_fields(pid: int) -> list[bytes]:
     """Of its status line, from the state on; nothing if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:

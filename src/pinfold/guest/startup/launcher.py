@@ -233,7 +233,7 @@ class Launcher:
                 # It has no other process yet: all it will start are in its group, and its init need not watch.
                 seed.group = self._groups.make(f"s{pid}", [pid])
                 self._limit_memory(seed, self._settings["memory"])
-                self._send_accounts(seed)
+                seed.group.send_accounts(seed.control)
             seed.gate.send(b"1")
         except OSError as error:
             self._discard(seed)
@@ -256,13 +256,6 @@ class Launcher:
     def _close_gate(self, seed: SpareSession) -> None:
         self._events.unwatch(seed.gate.fileno())
         seed.gate.close()
-
-    def _send_accounts(self, seed: SpareSession) -> None:
-        accounts = seed.group.accounts() if seed.group is not None else []
-        if accounts:
-            socket.send_fds(seed.control, [b"count"], accounts)
-            for fd in accounts:
-                os.close(fd)
 
     def _group_late(self, seed: SpareSession) -> None:
         """For its share of the processor. Its init goes on watching its memory: a process may slip past us."""

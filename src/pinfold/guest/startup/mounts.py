@@ -206,7 +206,7 @@ def find_existing(paths: Iterable[str]) -> list[tuple[str, str | None, bool]]:
 
 def mount_tree(place: str, tree: int, *, is_folder: bool) -> None:
     """Hang a mount in."""
-    make_folder(place if is_folder else os.path.dirname(place))
+    os.makedirs(place if is_folder else os.path.dirname(place), mode=0o755, exist_ok=True)
     if not is_folder and not os.path.exists(place):
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
     syscalls.attach(tree, place)
@@ -215,16 +215,11 @@ def mount_tree(place: str, tree: int, *, is_folder: bool) -> None:
 
 def lock_root() -> None:
     """The root itself holds only places to mount on, and none can be added."""
-    syscalls.mount(
-        None,
-        "/",
-        None,
-        MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV,
-    )
+    syscalls.mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
 def unlock_root() -> None:
-    """Until `shut_root`, for more places."""
+    """Until `lock_root`, for more places."""
     syscalls.mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV)
 
 
@@ -235,10 +230,6 @@ def make_read_only(path: str) -> None:
         syscalls.set_mount_attributes(fd, syscalls.ATTR_RDONLY | syscalls.ATTR_NOSUID, recursive=True)
     finally:
         os.close(fd)
-
-
-def make_folder(path: str) -> None:
-    os.makedirs(path, mode=0o755, exist_ok=True)
 
 
 def isolate_mounts() -> None:
@@ -294,13 +285,7 @@ def guard(request: Request) -> None:
             syscalls.mount(EMPTY, place, None, MS_BIND)
     for path in request.get("hidden", ()):
         with _pin_path(path) as place:
-            syscalls.mount(
-                "hidden",
-                place,
-                "tmpfs",
-                MS_RDONLY | MS_NOSUID | MS_NODEV,
-                "size=4k,mode=555",
-            )
+            syscalls.mount("hidden", place, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=555")
     for path in request["pinned"]:
         with _pin_path(path) as place:
             syscalls.mount(place, place, None, MS_BIND)
@@ -322,7 +307,7 @@ def mount_view(place: str, below: int, above: int, *, work: str, writable: bool)
     """At `place`, the mount `below` as changed by what is in the folder `files` of the mount `above`."""
     mount_tree(BELOW, below, is_folder=True)
     mount_tree(ABOVE, above, is_folder=True)
-    make_folder(place)
+    os.makedirs(place, mode=0o755, exist_ok=True)
     _mount_view(place, BELOW, ABOVE, work)
     if not writable:
         make_read_only(place)

@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
 
@@ -21,7 +22,7 @@ from ..cells.runner import seed_generators
 from ..kernel import syscalls
 from ..saved import deserialization, saver
 from . import lite_session, session
-from .messages import MESSAGE_BYTES, Request, read_request
+from .messages import MESSAGE_BYTES, Request, describe_error, read_request
 from .mounts import find_existing
 from .zygote_handle import LONE_SESSIONS
 
@@ -62,7 +63,7 @@ def main(arguments: list[str]) -> None:
     syscalls.trim()
     seed_generators()
     launcher.send(json.dumps(fitness()).encode())
-    become_session = lite_session.become_session if channel else session.become_session
+    run_session = lite_session.run_session if channel else session.run_session
     namespaces = 0 if channel else syscalls.CLONE_NEWUSER | syscalls.NAMESPACES
     sessions, is_warm = 0, settings["warm"] != "later"
     while True:
@@ -81,9 +82,19 @@ def main(arguments: list[str]) -> None:
             unfit, pid = {"error": f"{error.filename}: {error.strerror}"}, -1
         if pid == 0:
             launcher.detach()
-            become_session(settings, fds)
+            _become_session(run_session, settings, fds)
         _report_session(launcher, unfit, pid, fds)
         seed_generators()  # for the next
+
+
+def _become_session(run: Callable[[Request, list[int]], None], settings: Request, fds: list[int]) -> None:
+    """Never returns."""
+    try:
+        run(settings, fds)
+    except BaseException as error:
+        os.write(2, f"the session could not be confined: {describe_error(error)}\n".encode())
+    finally:
+        os._exit(1)
 
 
 def _report_session(launcher: socket.socket, unfit: Request, pid: int, fds: list[int]) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from ..kernel import syscalls
 from ..kernel.groups import Group
+from ..kernel.processes import reap, send_signal
 from .messages import MESSAGE_BYTES, Request
 from .mounts import Root, begin_with_devices, find_existing, isolate_mounts
 
@@ -75,10 +76,8 @@ class Zygote:
     def kill(self) -> None:
         """With it ends every session it made."""
         if self._pid:
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
-            with suppress(ChildProcessError):
-                os.waitpid(self._pid, 0)
+            send_signal(self._pid, signal.SIGKILL)
+            reap(self._pid)
             self._pid = 0
 
     def _become_zygote(self, channel: socket.socket) -> None:
