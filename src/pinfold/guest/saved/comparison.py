@@ -31,24 +31,24 @@ OTHER_VALUE = "it would come back with another value"
 
 
 class Comparison:
-    """Of one part: `difference` is why it must not be called restored, `notes` what the user should know."""
+    """Of one part. `notes` is what the user should know of it."""
 
     def __init__(self) -> None:
-        self.difference: str | None = None
         self.notes: list[str] = []
         self._ahead: list[tuple[Any, Any]] = []
         self._twins: dict[int, object] = {}
         self._keep: list[object] = []
 
     def compare(self, saved: object, read: object) -> str | None:
+        """Why it must not be called restored."""
         self._ahead = [(saved, read)]
         for _ in range(PAIRS):
             if not self._ahead:
                 break
-            self.difference = self._pair(*self._ahead.pop())
-            if self.difference is not None:
-                break
-        return self.difference
+            difference = self._pair(*self._ahead.pop())
+            if difference is not None:
+                return difference
+        return None
 
     def _pair(self, saved: object, read: object) -> str | None:
         if saved is read:

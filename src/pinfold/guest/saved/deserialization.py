@@ -9,6 +9,7 @@ from _pickle import Unpickler as _Unpickler
 from _socket import socket  # the whole of `socket` takes milliseconds to import
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from importlib import import_module
 from io import BytesIO
@@ -91,9 +92,6 @@ SIZE = Struct("<Q")
 MISSING = (1 << 64) - 1
 """The size of what the host does not have."""
 
-MOVED = {f"{__package__}.rebuilding": constructors.__name__}
-"""Modules that older streams name."""
-
 
 class Entry(NamedTuple):
     """One variable as it was saved, or why it was not. `needs` and `digest` name all the bytes it takes."""
@@ -124,10 +122,6 @@ class Label(NamedTuple):
     name: str
     status: str
     reason: str = ""
-
-    def row(self) -> dict[str, object]:
-        """For JSON."""
-        return self._asdict()
 
 
 class Missing(Exception):
@@ -254,7 +248,7 @@ class Unpickler(_Unpickler):
     def find_class(self, module: str, name: str, /) -> Any:
         """What is only known by its name in the session must be there already, and not be what is being read."""
         if module != "__main__":
-            return super().find_class(MOVED.get(module, module), name)
+            return super().find_class(module, name)
         first, *rest = name.split(".")
         found = self._of_name(first)
         for part in rest:
@@ -279,31 +273,26 @@ def restore_session(namespace: dict[str, object], told: Mapping[str, Any], fd: i
         os.chdir(around["folder"])
     host = socket(fileno=fd)
     try:
-        labels = restore(namespace, (Entry(**row) for row in told["entries"]), _HostReader(host).read)
+        labels = restore(namespace, (Entry(**row) for row in told["entries"]), partial(_fetch, host))
     finally:
         host.close()
-    return [label.row() for label in labels]
+    return [label._asdict() for label in labels]
 
 
-class _HostReader:
-    """Asks the host for bytes by digest."""
+def _fetch(host: socket, digest: str) -> bytearray:
+    host.sendall(digest.encode())
+    (size,) = SIZE.unpack(_read_exactly(host, SIZE.size))
+    if size == MISSING:
+        raise KeyError(digest)
+    return _read_exactly(host, size)
 
-    def __init__(self, host: socket) -> None:
-        self._host = host
 
-    def read(self, digest: str) -> bytearray:
-        self._host.sendall(digest.encode())
-        (size,) = SIZE.unpack(self._read_exactly(SIZE.size))
-        if size == MISSING:
-            raise KeyError(digest)
-        return self._read_exactly(size)
-
-    def _read_exactly(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view, at = memoryview(data), 0
-        while at < size:
-            came = self._host.recv_into(view[at:])
-            if not came:
-                raise OSError("the host has hung up")
-            at += came
-        return data
+def _read_exactly(host: socket, size: int) -> bytearray:
+    data = bytearray(size)
+    view, at = memoryview(data), 0
+    while at < size:
+        came = host.recv_into(view[at:])
+        if not came:
+            raise OSError("the host has hung up")
+        at += came
+    return data
