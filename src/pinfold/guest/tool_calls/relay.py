@@ -11,12 +11,9 @@ import os
 import subprocess
 import threading
 from select import select
+from typing import IO
 
 from .. import calls
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import IO
 
 PIECE = 128 << 10
 """Bytes in one call; each may take six in its arguments."""
