@@ -187,7 +187,7 @@ def test_variables_that_share_nothing_are_stored_apart(data_python: Path) -> Non
         "c = C(1); d = D([E.A]); e = [E.A]; h = N(1)\n"
     )
     (told,) = saves(data_python, [cell])
-    digests = [entry["digest"] for entry in told["entries"].values() if entry["kind"] in ("pickle", "npy")]
+    digests = [entry["digest"] for entry in told["entries"].values() if entry["kind"] == "pickle"]
     assert len(digests) == 23
     assert len(set(digests)) == len(digests)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
-from importlib import import_module
 from io import BytesIO
 from json import loads
 from struct import Struct
@@ -98,7 +97,7 @@ class Entry(NamedTuple):
 
     name: str
     kind: str
-    """`pickle`, `npy`, `module` and `import` (by the name `of`), `alias` (the same object as `of`), `lost`."""
+    """`pickle`, `module` and `import` (by the name `of`), `alias` (the same object as `of`), `lost`."""
     digest: str = ""
     """SHA-256 of its bytes. Variables that share an object have one in common; of a package, what was imported in it."""
     needs: Sequence[str] = ()
@@ -169,8 +168,6 @@ class _Restoring:
             return constructors.find_import(entry.of)
         if entry.kind == "alias":
             return self._of_name(entry.of)
-        if entry.kind == "npy":
-            return _array(self._whole(entry.digest))
         if entry.kind != "pickle":
             raise Missing(f"it was saved in a way that this version does not know: {entry.kind!r}")
         if entry.digest not in self._parts:
@@ -254,15 +251,6 @@ class Unpickler(_Unpickler):
         for part in rest:
             found = getattr(found, part)
         return found
-
-
-def _array(data: bytearray) -> object:
-    numpy, npy = import_module("numpy"), import_module("numpy.lib.format")
-    start = BytesIO(bytes(data[: 1 << 16]))
-    npy.read_magic(start)
-    shape, is_fortran, dtype = npy.read_array_header_1_0(start)
-    order = "F" if is_fortran else "C"
-    return numpy.ndarray(shape, dtype, data, start.tell(), order=order)
 
 
 def restore_session(namespace: dict[str, object], told: Mapping[str, Any], fd: int) -> list[dict[str, object]]:
