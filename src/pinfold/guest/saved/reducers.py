@@ -12,7 +12,7 @@ from collections.abc import Callable
 from gc import get_referents
 from importlib.util import MAGIC_NUMBER
 from marshal import dumps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import constructors
 from .introspection import SESSION, Unsaved, dict_of, import_name, is_named, kind_of, module_of, name_of
@@ -35,23 +35,17 @@ COMPILED = (types.WrapperDescriptorType, types.MethodDescriptorType, types.Class
 BEHAVIOUR = (types.FunctionType, staticmethod, classmethod, property)
 
 
-class ClassMethods:
+class ClassMethods(NamedTuple):
     """The methods of a class, put in place before anything else of it is read."""
 
-    __slots__ = ("attributes", "kind")
-
-    def __init__(self, kind: type, attributes: dict[str, Any]) -> None:
-        self.kind = kind
-        self.attributes = attributes
+    kind: type
+    attributes: dict[str, Any]
 
 
-class ModuleGlobals:
+class ModuleGlobals(NamedTuple):
     """The globals of a module that a new process has too."""
 
-    __slots__ = ("module",)
-
-    def __init__(self, module: str) -> None:
-        self.module = module
+    module: str
 
 
 def has_name(value: object) -> bool:

@@ -19,8 +19,17 @@ from contextlib import suppress
 from ..kernel import syscalls
 from ..kernel.groups import Group, Groups, make_groups
 from ..kernel.landlock import restrict_zygote
-from ..kernel.processes import children, parent_of, pid_of, reap, send_signal
-from .messages import MESSAGE_BYTES, Events, Request, describe_error, read_request, send_answer, serve_host
+from ..kernel.processes import children, parent_of, pid_of, put, reap, send_signal
+from .messages import (
+    MESSAGE_BYTES,
+    Events,
+    Request,
+    describe_error,
+    exec_zygote,
+    read_request,
+    send_answer,
+    serve_host,
+)
 from .session import OOM_SCORE
 
 PIPE_BYTES = 1 << 20
@@ -82,8 +91,7 @@ class Lite:
     def _become_zygote(self, channel: socket.socket, home: str) -> None:
         settings = self._settings
         os.setsid()
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write(OOM_SCORE)
+        put("/proc/self/oom_score_adj", OOM_SCORE)
         paper = os.memfd_create("settings", 0)
         words = {**settings, "lifeline": self._lifeline}
         os.write(paper, json.dumps(words).encode())
@@ -102,11 +110,8 @@ class Lite:
         os.chdir(settings["workspace"])
         restrict_zygote(settings)
         syscalls.seccomp(bytes.fromhex(settings["zygote_filter"]))
-        python = settings["python"]
-        program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
-        arguments = [python, "-I", program, "zygote", str(paper), str(channel.fileno())]
         environment = {**settings["environment"], "HOME": home, "TMPDIR": home}
-        os.execve(python, arguments, environment)
+        exec_zygote(settings["python"], environment, paper, channel.fileno())
 
     # --- sessions
 

@@ -126,8 +126,6 @@ class Root:
     def __init__(self) -> None:
         self._trees: list[tuple[str, int, bool]] = []
         self._links: list[tuple[str, str]] = []
-        self._made = {"/"}
-        """Folders that are there, and need not be looked for."""
 
     def take(self, path: str, link: str | None, is_folder: bool) -> None:
         """What `found` has found is there in the new root, read-only."""
@@ -188,11 +186,10 @@ class Root:
 
     def folder(self, path: str) -> None:
         """An empty one, to mount on."""
-        if path not in self._made:
+        if path != "/":
             self.folder(os.path.dirname(path))
             with suppress(FileExistsError):
                 os.mkdir(BASE + path, 0o755)
-            self._made.add(path)
 
 
 def find_existing(paths: Iterable[str]) -> list[tuple[str, str | None, bool]]:

@@ -108,13 +108,11 @@ def _run_runner(settings: Request, gate: int, channel: int, word: int, *, copies
 
 def _wait_for_request(word: int) -> Request:
     """What the session is for, once the init has its mounts in place."""
-    parts: list[bytes] = []
-    while part := os.read(word, 1 << 16):
-        parts.append(part)
-    os.close(word)
-    if not parts:
+    with open(word, "rb") as init:
+        words = init.read()
+    if not words:
         os._exit(0)  # it was not needed, or the init has said why not
-    return json.loads(b"".join(parts))
+    return json.loads(words)
 
 
 def _file_rules() -> syscalls.Landlock | None:

@@ -58,9 +58,7 @@ def main(arguments: list[str]) -> None:
         os.set_inheritable(settings["lifeline"], False)
     else:
         _prepare(settings)
-    gc.collect()
-    gc.freeze()
-    syscalls.trim()
+    _freeze()
     seed_generators()
     launcher.send(json.dumps(fitness()).encode())
     run_session = lite_session.run_session if channel else session.run_session
@@ -70,7 +68,8 @@ def main(arguments: list[str]) -> None:
         # The first sessions do not wait for libraries they may not use.
         if not is_warm and (sessions >= LONE_SESSIONS or not select.select([launcher], [], [], LEISURE_S)[0]):
             is_warm = True
-            import_libraries()
+            warm()
+            _freeze()
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
@@ -115,14 +114,14 @@ def _prepare(settings: Request) -> None:
     os.close(null)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
     if settings["warm"] == "now":
-        import_libraries()
+        warm()
     os.environ.clear()
     os.environ.update(settings["session_environment"])
     settings["found"] = find_existing([*settings["read_only"], "/etc", "/dev"])
 
 
-def import_libraries() -> None:
-    warm()
+def _freeze() -> None:
+    """What is there is shared with every session: the collector is not to touch it."""
     gc.collect()
     gc.freeze()
     syscalls.trim()
@@ -133,31 +132,21 @@ def fitness() -> Request:
     return {} if threads == 1 else {"error": f"the zygote has {threads} threads and cannot be forked safely"}
 
 
-def warm() -> list[str]:
-    """Returns the packages that are there."""
-    before = {name: os.environ.get(name) for name in QUIET}
+def warm() -> None:
+    before = dict(os.environ)
     os.environ.update(QUIET)
     try:
         import_hooks.install_hooks()
-        found = [name for name in (*PACKAGES, *ALSO) if _try_import(name)]
+        for name in (*PACKAGES, *ALSO):
+            with suppress(Exception):  # missing, or broken: then the cell that wants it is told
+                __import__(name)
         with suppress(Exception):
             _use_ipython()
         with suppress(Exception):
             _use_pandas()
-        return [name for name in found if name in PACKAGES]
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _try_import(name: str) -> bool:
-    with suppress(Exception):  # missing, or broken: then the cell that wants it is told
-        __import__(name)
-        return True
-    return False
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _use_pandas() -> None:

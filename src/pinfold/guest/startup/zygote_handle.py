@@ -13,7 +13,7 @@ from contextlib import suppress
 from ..kernel import syscalls
 from ..kernel.groups import Group
 from ..kernel.processes import reap, send_signal
-from .messages import MESSAGE_BYTES, Request
+from .messages import MESSAGE_BYTES, Request, exec_zygote
 from .mounts import Root, begin_with_devices, find_existing, isolate_mounts
 
 INNER_ID = 1000
@@ -105,9 +105,7 @@ class Zygote:
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         paper = os.memfd_create("settings", 0)
         os.write(paper, json.dumps(settings).encode())
-        python = settings["python"]
-        program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
-        os.execve(python, [python, "-I", program, "zygote", str(paper)], settings["environment"])
+        exec_zygote(settings["python"], settings["environment"], paper)
 
 
 class SpareSession:

@@ -139,9 +139,8 @@ def edit(path: str, old: str, new: str, expected_matches: int, dry: bool) -> dic
         raise Refused("old and new are the same")
     full = resolve_file(path)
     was = read(path, full)
-    if was.crlf or (
-        old not in was.text and _crlf(old) in was.text
-    ):  # read_file does not show how the file ends its lines
+    # read_file does not show how the file ends its lines.
+    if was.crlf or (old not in was.text and _crlf(old) in was.text):
         old, new = _crlf(old), _crlf(new)
     count = _count(was.text, old)
     if count == 0:
