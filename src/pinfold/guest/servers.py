@@ -6,6 +6,7 @@ A package of that name of the program's own goes first, and so does each module 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from functools import partial
 from importlib.machinery import ModuleSpec
 
@@ -86,10 +87,8 @@ class PendingCall:
     def _on_answer(self) -> None:
         """In whichever thread received it."""
         for future in self._futures:
-            try:
+            with suppress(RuntimeError):  # its loop is over
                 future.get_loop().call_soon_threadsafe(_resolve, future)
-            except RuntimeError:  # its loop is over
-                continue
 
     def __repr__(self) -> str:
         return f"<call of {self._tool}, not awaited: write `await` before it to get the result>"

@@ -171,13 +171,11 @@ def _memfd_bytes(pids: list[str]) -> int:
     os.close(example)
     found: dict[int, int] = {}
     for pid in pids:
-        try:
+        with suppress(OSError):  # it is gone
             for name in os.listdir(f"/proc/{pid}/fd"):
                 state = os.stat(f"/proc/{pid}/fd/{name}")
                 if state.st_dev == device:
                     found[state.st_ino] = state.st_blocks * 512
-        except OSError:  # it is gone
-            continue
     return sum(found.values())
 
 
@@ -194,14 +192,11 @@ def _proportional_bytes(pid: str) -> list[int]:
 
 def _read_sizes(path: str, names: tuple[bytes, ...]) -> list[int]:
     found = dict.fromkeys(names, 0)
-    try:
-        with open(path, "rb") as file:
-            for line in file:
-                if line.startswith(names):
-                    name, count, _ = line.split()
-                    found[name] = int(count) << 10
-    except OSError:  # it is gone
-        pass
+    with suppress(OSError), open(path, "rb") as file:  # it may be gone
+        for line in file:
+            if line.startswith(names):
+                name, count, _ = line.split()
+                found[name] = int(count) << 10
     return list(found.values())
 
 

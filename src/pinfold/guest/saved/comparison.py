@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from _weakref import ReferenceType
 from collections import OrderedDict
+from contextlib import suppress
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
@@ -155,10 +156,8 @@ def _attributes(value: object) -> dict[str, object]:
     for base in type.mro(type(value)):
         slots = dict_of(base).get("__slots__", ())
         for name in (slots,) if type(slots) is str else slots:
-            try:
+            with suppress(AttributeError, TypeError):
                 attributes[name] = object.__getattribute__(value, name)
-            except (AttributeError, TypeError):
-                continue
     return attributes
 
 

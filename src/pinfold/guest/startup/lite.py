@@ -20,19 +20,10 @@ from ..kernel import syscalls
 from ..kernel.groups import Group, Groups, make_groups
 from ..kernel.landlock import restrict_zygote
 from ..kernel.processes import children, parent_of, pid_of, put, reap, send_signal
-from .messages import (
-    MESSAGE_BYTES,
-    Events,
-    Request,
-    describe_error,
-    exec_zygote,
-    read_request,
-    send_answer,
-    serve_host,
-)
+from .messages import MESSAGE_BYTES, Events, Request, describe_error, read_request, send_answer, serve_host
 from .session import OOM_SCORE
+from .zygote_handle import PIPE_BYTES, exec_zygote
 
-PIPE_BYTES = 1 << 20
 SWEEP_S = 0.05
 GRACE_S = 0.5
 """For sessions to end by themselves once they see us go."""

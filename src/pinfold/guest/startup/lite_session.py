@@ -24,18 +24,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from ..cells.runner import seed_generators
-from ..kernel import syscalls
+from ..kernel import processes, syscalls
 from ..kernel.groups import times_out_of_memory
 from ..kernel.landlock import restrict_init, restrict_runner
-from ..kernel.processes import (
-    Freezer,
-    descendants,
-    groups_of,
-    is_quiet,
-    memory_of_tree,
-    send_signal,
-    threads_of_user,
-)
 from ..serve import Server
 from .init import FILL_BYTES_PER_S
 from .messages import MESSAGE_BYTES, Events, Request, read_request, send_answer
@@ -206,9 +197,9 @@ def _check_signal(target: int, *, thread: bool) -> int:
     """Whether it is the session's own; the kernel then sends it."""
     if target == 0:
         return GO_ON
-    family = descendants()
+    family = processes.descendants()
     if target < -1:
-        allowed = -target in groups_of(family)
+        allowed = -target in processes.groups_of(family)
     else:
         allowed = target in family or (thread and any(os.path.exists(f"/proc/{pid}/task/{target}") for pid in family))
     if not allowed:
@@ -240,7 +231,7 @@ def run_session(settings: Request, fds: list[int]) -> None:
     zygote = os.getppid()
     bounded = restrict_init(settings) and not _can_signal(zygote)
     if request["limits"].pop("NPROC", 0) and os.getuid():
-        room = request["processes"] + threads_of_user(os.getuid())
+        room = request["processes"] + processes.threads_of_user(os.getuid())
         request["limits"]["NPROC"] = room
     ours, theirs = socket.socketpair()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -279,7 +270,7 @@ class _Init:
         self._over = False
         self._next_look = 0.0
         self._errands = PrivilegedCalls(settings["writable"], request["folder"])
-        self._freezer = Freezer(lambda: {*descendants()}, lambda: self._signal_all(signal.SIGSTOP))
+        self._freezer = processes.Freezer(lambda: {*processes.descendants()}, lambda: self._signal_all(signal.SIGSTOP))
 
     def run(self, word: socket.socket) -> None:
         """Never returns."""
@@ -301,7 +292,7 @@ class _Init:
         message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 2)
         match message:
             case b"interrupt":
-                send_signal(-self._runner, signal.SIGINT)
+                processes.send_signal(-self._runner, signal.SIGINT)
             case b"count":
                 self._oom_count = fds[0]
             case b"reap":
@@ -313,8 +304,8 @@ class _Init:
                 self._freezer.thaw()
                 self._answer(fds, {})
             case b"leftovers":  # whether anything can run while no cell does
-                others = set(descendants()) - {self._runner}
-                self._answer(fds, {"running": bool(others) or not is_quiet(self._runner)})
+                others = set(processes.descendants()) - {self._runner}
+                self._answer(fds, {"running": bool(others) or not processes.is_quiet(self._runner)})
             case _:
                 self._end(-signal.SIGKILL)
 
@@ -350,8 +341,8 @@ class _Init:
             if self._bounded:
                 os.kill(-1, number)
                 return
-        for pid in descendants():
-            send_signal(pid, number)
+        for pid in processes.descendants():
+            processes.send_signal(pid, number)
 
     @property
     def _memory(self) -> int:
@@ -368,7 +359,7 @@ class _Init:
         now = time.monotonic()
         if now < self._next_look or not (self._memory or self._processes):
             return
-        used, count = memory_of_tree(self._memory or 1 << 62)
+        used, count = processes.memory_of_tree(self._memory or 1 << 62)
         if self._memory and used > self._memory:
             self._over = True
             self._signal_all(signal.SIGKILL)

@@ -33,12 +33,6 @@ def describe_error(error: BaseException, what: str = "") -> str:
     return f"{name}: {getattr(error, 'strerror', None) or error}"
 
 
-def exec_zygote(python: str, environment: dict[str, str], *arguments: int) -> None:
-    """In place of this process, which is confined already."""
-    program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
-    os.execve(python, [python, "-I", program, "zygote", *map(str, arguments)], environment)
-
-
 class Events:
     """Descriptors, each with what to call when it can be read."""
 

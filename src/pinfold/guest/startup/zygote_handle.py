@@ -13,7 +13,7 @@ from contextlib import suppress
 from ..kernel import syscalls
 from ..kernel.groups import Group
 from ..kernel.processes import reap, send_signal
-from .messages import MESSAGE_BYTES, Request, exec_zygote
+from .messages import MESSAGE_BYTES, Request
 from .mounts import Root, begin_with_devices, find_existing, isolate_mounts
 
 INNER_ID = 1000
@@ -23,6 +23,12 @@ TMP_BYTES = 16 << 20
 PIPE_BYTES = 1 << 20
 LONE_SESSIONS = 2
 """The proof, and the session of a command that runs one cell: neither waits for libraries it may not use."""
+
+
+def exec_zygote(python: str, environment: dict[str, str], *arguments: int) -> None:
+    """In place of this process, which is confined already."""
+    program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
+    os.execve(python, [python, "-I", program, "zygote", *map(str, arguments)], environment)
 
 
 class Zygote:
