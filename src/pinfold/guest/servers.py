@@ -17,7 +17,7 @@ from .tool_calls.slots import ToolError, ToolRefused
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from types import ModuleType
     from typing import Any
 
@@ -145,7 +145,7 @@ def _ask_host(**args: object) -> Any:
 class _Finder:
     """Finds nothing but `servers` and what the host has in it."""
 
-    def find_spec(self, name: str, path: Any = None, _target: object = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in (NAME, AGENTS) and not name.startswith("servers."):
             return None
         from importlib.machinery import PathFinder
@@ -237,4 +237,4 @@ def _make_lazy_tool(module: ModuleType, tool: str) -> Any:
 
 
 def install() -> None:
-    sys.meta_path.insert(0, _Finder())  # pyright: ignore[reportArgumentType]
+    sys.meta_path.insert(0, _Finder())

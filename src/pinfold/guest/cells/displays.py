@@ -154,7 +154,7 @@ def update_display(obj: object, *, display_id: str, **options: object) -> None:
     display(obj, display_id=display_id, **{**options, "update": True})
 
 
-def publish_display_data(data: object, metadata: object = None, **options: Any) -> None:  # noqa: ARG001 - IPython's
+def publish_display_data(data: object, _metadata: object = None, **options: Any) -> None:
     display(data, raw=True, **options)
 
 

@@ -70,11 +70,11 @@ def shape_of(value: object) -> Shape | None:
         shape = getattr(value, "shape", None)
     except Exception:
         return None
+    held: tuple[object, ...] = shape if isinstance(shape, tuple) else (None,)
     # A tuple or a library's subclass of it (torch.Size): copied, so that only plain tuples are walked.
-    sides: tuple[object, ...] = tuple(shape) if isinstance(shape, tuple) else (None,)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if any(type(side) is not int for side in sides):
-        return None
-    return sides  # pyright: ignore[reportReturnType]
+    sides = tuple(held)
+    whole = tuple(side for side in sides if type(side) is int)
+    return whole if len(whole) == len(sides) else None
 
 
 def is_library_type(kind: type) -> bool:

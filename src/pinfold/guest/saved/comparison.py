@@ -148,11 +148,11 @@ def _same_atom(saved: object, read: object) -> bool:
 
 
 def _attributes(value: object) -> dict[str, object]:
-    try:
+    found: object = None
+    with suppress(AttributeError):
         found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        found = None
-    attributes: dict[str, object] = dict(found) if type(found) is dict else {}  # pyright: ignore[reportUnknownArgumentType]
+    held: dict[str, object] = found if type(found) is dict else {}
+    attributes = dict(held)
     for base in type.mro(type(value)):
         slots = dict_of(base).get("__slots__", ())
         for name in (slots,) if type(slots) is str else slots:

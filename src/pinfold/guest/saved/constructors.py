@@ -54,9 +54,7 @@ def make_cached_property(function: Any, name: str | None, doc: str | None) -> ob
 
 
 def make_new_type(name: str, supertype: object, module: str) -> object:
-    from typing import NewType
-
-    made: Any = NewType(name, supertype)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
+    made = import_module("typing").NewType(name, supertype)
     made.__module__ = module
     return made
 

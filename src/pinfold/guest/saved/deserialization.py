@@ -235,11 +235,11 @@ class Unpickler(_Unpickler):
         self._of_name = of_name
         self._namespace = namespace
 
-    def persistent_load(self, pid: Any) -> Any:
-        if type(pid) is int:
+    def persistent_load(self, pid: int | str | tuple[str, str]) -> Any:
+        if isinstance(pid, int):
             return self._texts[pid]
-        if type(pid) is tuple:
-            return constructors.attribute(*pid)  # pyright: ignore[reportUnknownArgumentType]
+        if isinstance(pid, tuple):
+            return constructors.attribute(*pid)
         return self._of_name(pid) if pid else self._namespace
 
     def find_class(self, module: str, name: str, /) -> Any:

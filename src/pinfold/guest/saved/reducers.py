@@ -260,8 +260,8 @@ def instance(value: object, plain: type | None, attributes: dict[str, Any] | Non
         make, args = constructors.make_value, (plain, kind_of(value), PLAIN[plain](value))
     if attributes is None:
         return make, args, state, items, pairs
-    slots: Any = state[1] if type(state) is tuple else None  # pyright: ignore[reportUnknownVariableType]
-    return make, args, (attributes, slots), items, pairs, constructors.fill_instance
+    held: tuple[Any, ...] = state if type(state) is tuple else (None, None)
+    return make, args, (attributes, held[1]), items, pairs, constructors.fill_instance
 
 
 PLAIN: dict[type, Callable[[Any], Any]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -83,26 +84,20 @@ def maps_up_to(number: int) -> bool:
 
 
 def _create_mapped_namespace(uid: int, gid: int, outer: int) -> int:
-    ready, made = os.pipe()
     done, finished = os.pipe()
-    child = os.fork()
+    child = syscalls.clone(syscalls.CLONE_NEWUSER | signal.SIGCHLD)
     if child == 0:
         try:
             os.close(finished)
-            syscalls.unshare(syscalls.CLONE_NEWUSER)
-            os.write(made, b"1")
             os.read(done, 1)
         finally:
             os._exit(0)  # whatever happens: there must be one launcher
     try:
-        os.close(made)
-        if not os.read(ready, 1):
-            raise OSError(0, "no user namespace could be made", "id map")
         write_map(str(child), (uid, gid), (outer, outer), privileged=True)
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
-        for fd in (ready, done, finished):
-            os.close(fd)
+        os.close(done)
+        os.close(finished)
         os.waitpid(child, 0)
 
 
