@@ -67,12 +67,11 @@ def shape_of(value: object) -> Shape | None:
     try:
         if is_pandas(kind):
             return _pandas_shape(value)
-        shape = getattr(value, "shape", None)
+        shape: Any = getattr(value, "shape", None)
     except Exception:
         return None
-    held: tuple[object, ...] = shape if isinstance(shape, tuple) else (None,)
     # A tuple or a library's subclass of it (torch.Size): copied, so that only plain tuples are walked.
-    sides = tuple(held)
+    sides = tuple(shape) if issubclass(type(shape), tuple) else (None,)
     whole = tuple(side for side in sides if type(side) is int)
     return whole if len(whole) == len(sides) else None
 

@@ -79,10 +79,10 @@ def rich_forms(value: object) -> Forms:
 
 def raw_forms(bundle: object) -> Forms:
     """A dictionary from type to data, as IPython's protocol has it: pictures as bytes or in base64."""
-    bundle = _without_metadata(bundle)
-    given: dict[object, object] = bundle if isinstance(bundle, dict) else {}
+    found = _without_metadata(bundle)
+    given: Any = found
     forms: Forms = {}
-    for mime, data in dict(given).items():
+    for mime, data in dict(given).items() if isinstance(found, dict) else ():
         if type(mime) is str:
             _put(forms, mime, data, given)
     return forms
@@ -129,9 +129,9 @@ def _put(forms: Forms, mime: str, data: object, value: object) -> None:
         forms[mime] = _encode_form(mime, data)
 
 
-def _without_metadata(data: object) -> object:
-    pair: tuple[object, ...] = data if type(data) is tuple else ()
-    return pair[0] if len(pair) == 2 else data
+def _without_metadata(data: Any) -> object:
+    kind: type[Any] = type(data)
+    return data[0] if kind is tuple and len(data) == 2 else data
 
 
 def _encode_form(mime: str, data: object) -> bytes:

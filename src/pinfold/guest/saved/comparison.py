@@ -9,7 +9,7 @@ from _weakref import ReferenceType
 from collections import OrderedDict
 from contextlib import suppress
 from types import CellType, CodeType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 from .introspection import SESSION, dict_of, kind_of, module_of, name_of
 from .pickler import ATOMS, has_own_ways
@@ -151,8 +151,7 @@ def _attributes(value: object) -> dict[str, object]:
     found: object = None
     with suppress(AttributeError):
         found = object.__getattribute__(value, "__dict__")
-    held: dict[str, object] = found if type(found) is dict else {}
-    attributes = dict(held)
+    attributes = dict(cast("dict[str, object]", found)) if type(found) is dict else {}
     for base in type.mro(type(value)):
         slots = dict_of(base).get("__slots__", ())
         for name in (slots,) if type(slots) is str else slots:

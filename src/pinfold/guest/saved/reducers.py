@@ -12,7 +12,7 @@ from collections.abc import Callable
 from gc import get_referents
 from importlib.util import MAGIC_NUMBER
 from marshal import dumps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from . import constructors
 from .introspection import SESSION, Unsaved, dict_of, import_name, is_named, kind_of, module_of, name_of
@@ -260,8 +260,8 @@ def instance(value: object, plain: type | None, attributes: dict[str, Any] | Non
         make, args = constructors.make_value, (plain, kind_of(value), PLAIN[plain](value))
     if attributes is None:
         return make, args, state, items, pairs
-    held: tuple[Any, ...] = state if type(state) is tuple else (None, None)
-    return make, args, (attributes, held[1]), items, pairs, constructors.fill_instance
+    slots = cast("tuple[Any, Any]", state)[1] if type(state) is tuple else None
+    return make, args, (attributes, slots), items, pairs, constructors.fill_instance
 
 
 PLAIN: dict[type, Callable[[Any], Any]] = {
