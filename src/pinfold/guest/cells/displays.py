@@ -75,8 +75,6 @@ class Displays:
                 self._empty()
 
     def take(self) -> list[Forms]:
-        if not self._shown:
-            return []
         with self._lock:
             taken = [forms for _, forms in self._shown]
             self._empty()

@@ -30,8 +30,6 @@ FUTURE_FLAGS = 0x1FE0000
 """The bits of a code object that `from __future__` sets; one cell's hold for the next, as at a prompt."""
 VALUE = "<value>"
 """Where a cell leaves its last value for us: not a name the program could write."""
-PLAIN = frozenset((int, str, float, bool, list, dict, tuple, set, frozenset, bytes, bytearray, complex, range, type))
-"""Types of values that are text and nothing else."""
 
 # Bound now: a program may replace these names in their modules, and we still have to answer.
 _compile, _eval, _getpid = compile, eval, os.getpid
@@ -220,8 +218,7 @@ class Engine:
             builtins.__dict__["_"] = value
             if not source.rstrip().endswith(";"):  # the way to say that a value is not wanted
                 text = plain_form(value)
-                if type(value) not in PLAIN:
-                    self._display(value, text)
+                self._display(value, text)
         if "matplotlib.pyplot" in _modules:
             show_figures(displays.display)
         return text
@@ -229,9 +226,7 @@ class Engine:
     def _display(self, value: object, text: bytes) -> None:
         if hasattr(type(value), "_ipython_display_") and not is_plot(value):
             displays.display(value)
-            return
-        forms = rich_forms(value)
-        if forms:
+        elif forms := rich_forms(value):
             self.displays.add({"text/plain": text, **forms}, told=True)
 
     def _describe_error(self, raised: BaseException) -> tuple[bytes, str]:

@@ -50,7 +50,10 @@ class Groups:
 
     def sweep(self) -> bool:
         """Whether nothing is left waiting."""
-        self._waiting = [folder for folder in self._waiting if not _try_remove(folder)]
+        for folder in self._waiting:
+            with suppress(OSError):
+                os.rmdir(folder)
+        self._waiting = [folder for folder in self._waiting if os.path.exists(folder)]
         return not self._waiting
 
     def close(self) -> None:
@@ -147,11 +150,9 @@ def leftovers() -> list[str]:
 
 def descendants(pid: int) -> list[int]:
     """Children and theirs, as they are at this moment."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            children = [int(child) for child in file.read().split()]
-    except OSError:
-        return []
+    children: list[int] = []
+    with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        children = [int(child) for child in file.read().split()]
     return children + [one for child in children for one in descendants(child)]
 
 
@@ -214,13 +215,3 @@ def _find_delegated(top: str, folder: str | None) -> str | None:
 
 def _can_make(folder: str) -> bool:
     return os.access(folder, os.W_OK | os.X_OK) and os.access(os.path.join(folder, "cgroup.procs"), os.W_OK)
-
-
-def _try_remove(folder: str) -> bool:
-    try:
-        os.rmdir(folder)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True

@@ -196,8 +196,6 @@ def _tells_of_writing(line: bytes, folder: str, *, must_exist: bool) -> bool:
 def _cannot_be_read(path: bytes) -> bool:
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))
-    except PermissionError:
-        return True
-    except (OSError, ValueError):  # it is not there, or no path at all
-        return False
+    except (OSError, ValueError) as error:  # others: it is not there, or no path at all
+        return isinstance(error, PermissionError)
     return False

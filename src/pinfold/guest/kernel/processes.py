@@ -121,18 +121,15 @@ def _pids() -> list[int]:
 
 def stat_fields(pid: int) -> list[bytes]:
     """Of its status line, from the state on; nothing if it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            return file.read(1024).rpartition(b")")[2].split()
-    except OSError:
-        return []
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+        return file.read(1024).rpartition(b")")[2].split()
+    return []
 
 
 def _owner(pid: int) -> int:
-    try:
+    with suppress(OSError):
         return os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return -1
+    return -1
 
 
 def memory_of_all(enough: int) -> int:

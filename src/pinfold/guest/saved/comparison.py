@@ -129,10 +129,9 @@ def _same_type(saved: type, read: type) -> bool:
 
 
 def _content(cell: CellType) -> object:
-    try:
+    with suppress(ValueError):  # nothing in it yet
         return cell.cell_contents
-    except ValueError:  # nothing in it yet
-        return None
+    return None
 
 
 def _is_unequal(saved: object, read: object) -> bool:

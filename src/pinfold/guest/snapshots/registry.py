@@ -272,10 +272,8 @@ def _is_there(pid: int) -> bool:
     try:
         os.kill(pid, 0)
         os.close(os.pidfd_open(pid))
-    except PermissionError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
 
 

@@ -158,7 +158,8 @@ class Launcher:
             for item in (*request["mounts"], *request["view"]):
                 tree = open_tree(item, seed.outer, self._owners)
                 trees.append(tree)
-            self._limit_memory(seed, request["memory"])
+            if seed.group is not None:
+                seed.group.limit_memory(request["memory"])
             socket.send_fds(seed.control, [b"begin"], [paper, *trees])
         except OSError as error:
             self._pool.appendleft(seed)
@@ -176,11 +177,6 @@ class Launcher:
         finally:
             for fd in (paper, *trees):
                 os.close(fd)
-
-    def _limit_memory(self, seed: SpareSession, memory: int) -> None:
-        if seed.group is not None and seed.memory != memory:
-            seed.group.limit_memory(memory)
-            seed.memory = memory
 
     # --- seeds
 
@@ -232,7 +228,7 @@ class Launcher:
             if self._groups is not None and seed.is_ahead and not self._wanted:
                 # It has no other process yet: all it will start are in its group, and its init need not watch.
                 seed.group = self._groups.make(f"s{pid}", [pid])
-                self._limit_memory(seed, self._settings["memory"])
+                seed.group.limit_memory(self._settings["memory"])
                 seed.group.send_accounts(seed.control)
             seed.gate.send(b"1")
         except OSError as error:

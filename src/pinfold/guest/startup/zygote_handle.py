@@ -122,7 +122,6 @@ class SpareSession:
         self.outer = outer
         self.pidfd = -1
         self.group: Group | None = None
-        self.memory = 0
         self.is_ahead = False
         """Of anyone who waits for it."""
         self.gate, self._gate = socket.socketpair()

@@ -69,11 +69,9 @@ def _before(path: str, full: str) -> bytes | None:
         raise Refused(f"{display_path(path)} is a folder; name a file in it")
     if not stat.S_ISREG(mode):
         raise Refused(f"{display_path(path)} is not a regular file")
-    try:
-        with open(full, "rb") as file:
-            return file.read(COMPARED + 1)
-    except PermissionError:  # it may be writable all the same
-        return b""
+    with suppress(PermissionError), open(full, "rb") as file:  # it may be writable all the same
+        return file.read(COMPARED + 1)
+    return b""
 
 
 def _describe_change(was: bytes, content: str, full: str, most: int) -> str:
