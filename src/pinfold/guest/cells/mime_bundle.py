@@ -129,9 +129,9 @@ def _put(forms: Forms, mime: str, data: object, value: object) -> None:
         forms[mime] = _encode_form(mime, data)
 
 
-def _without_metadata(data: Any) -> object:
-    kind: type[Any] = type(data)
-    return data[0] if kind is tuple and len(data) == 2 else data
+def _without_metadata(data: object) -> object:
+    pair: Any = data
+    return pair[0] if type(data) is tuple and len(pair) == 2 else pair
 
 
 def _encode_form(mime: str, data: object) -> bytes:
