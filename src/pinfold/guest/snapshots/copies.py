@@ -40,6 +40,7 @@ class ThreadPools:
     """Of OpenMP and OpenBLAS: waiting for a thread that is not there, a copy would hang in its next loop or product."""
 
     def __init__(self) -> None:
+        self._seen = 0
         self._known: set[bytes] = set()
         self._openmp: list[Any] = []
         self._blas: list[tuple[Any, Any]] = []
@@ -52,7 +53,9 @@ class ThreadPools:
 
     def pause(self, namespace: dict[str, object]) -> int:
         """Before a copy is made. How many threads there are without which it may wait for ever: the program's own, most likely."""
-        self._find_libraries()
+        if len(_modules) != self._seen:  # nothing new can have been loaded otherwise, as good as always
+            self._seen = len(_modules)
+            self._find_libraries()
         for library in self._openmp:
             library.omp_pause_resource_all(_HARD)
         self.numbers = [get() for get, _ in self._blas]
