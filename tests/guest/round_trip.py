@@ -94,7 +94,7 @@ def restore(folder: Path, check: str) -> dict[str, object]:
     again = Path(folder, "again")
     again.mkdir(exist_ok=True)
     saved = save_all(again, namespace, "")
-    return {"labels": [label.row() for label in labels], "again": saved["error"], "error": run(check, namespace)}
+    return {"labels": [label._asdict() for label in labels], "again": saved["error"], "error": run(check, namespace)}
 
 
 def saves(limits: dict[str, Any], cells: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.guest.saved.deserialization import Entry, Unpickler, restore
+from pinfold.guest.saved.deserialization import Entry, restore
 from pinfold.guest.saved.serialization import save
 
 pytestmark = pytest.mark.unit
@@ -140,8 +139,3 @@ def test_rows_of_entries_are_json_and_come_back() -> None:
     assert row == {"name": "x", "kind": "pickle", "digest": "d", "needs": ("a", "b"), "size": 3, "note": "n"}
     assert Entry(**row).row() == row
     assert Entry("y", "lost", reason="r").row() == {"name": "y", "kind": "lost", "reason": "r"}
-
-
-def test_a_stream_that_names_the_old_module_of_constructors_is_read() -> None:
-    stream = b"cpinfold.guest.saved.rebuilding\nmodule\n(Vjson\ntR."
-    assert Unpickler(stream, [], [], lambda name: name, {}).load() is json

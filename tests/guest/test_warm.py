@@ -23,7 +23,8 @@ sys.modules["_pinfold_guest"] = package
 PROGRAM = """
 import os
 main, environment = sys.modules["__main__"], dict(os.environ)
-found = importlib.import_module("_pinfold_guest.startup.zygote").warm()
+importlib.import_module("_pinfold_guest.startup.zygote").warm()
+found = [name for name in ("numpy", "pandas", "IPython") if name in sys.modules]
 same = main is sys.modules["__main__"] and environment == dict(os.environ)
 print(len(os.listdir("/proc/self/task")), same, *found, flush=True)
 if os.fork() == 0:

@@ -25,7 +25,7 @@ def line(**said: object) -> bytes:
 
 
 def whole(*digests: str) -> bytes:
-    rows = [{"name": f"n{n}", "kind": "npy", "digest": digest} for n, digest in enumerate(digests)]
+    rows = [{"name": f"n{n}", "kind": "pickle", "digest": digest} for n, digest in enumerate(digests)]
     return line(entries=rows, cells={}, around=AROUND)
 
 

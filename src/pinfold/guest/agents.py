@@ -71,6 +71,8 @@ def gather(tasks: Iterable[Any]) -> list[AgentResult]:
 
 
 def _with_variables(result: dict[str, Any]) -> dict[str, Any]:
+    from shutil import rmtree
+
     folder, wanted = result.pop("folder"), result.pop("keep")
     values, missing = dict[str, object](), dict[str, str]()
     for name in sorted({*wanted, *_names_in(folder)}):
@@ -80,7 +82,7 @@ def _with_variables(result: dict[str, Any]) -> dict[str, Any]:
             missing[name] = "it was never set"
         except Exception as error:  # raised by whatever the value is made of
             missing[name] = f"{type(error).__name__}: {error}"
-    _remove(folder)
+    rmtree(folder, ignore_errors=True)
     usage = result.pop("usage")
     return {**result, "variables": values, "missing": missing, "usage": usage}
 
@@ -100,13 +102,6 @@ def _read(path: str) -> object:
     except FileNotFoundError:
         with open(path + FAULT, encoding="utf-8") as file:
             raise ValueError(file.read()) from None
-
-
-def _remove(folder: str) -> None:
-    with suppress(OSError):
-        for name in os.listdir(folder):
-            os.unlink(f"{folder}/{name}")
-        os.rmdir(folder)
 
 
 def keep(*names: str) -> None:

@@ -11,6 +11,7 @@ import sys
 from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from json import loads
 
 from .cells.interrupts import Interrupts, Quiet
@@ -283,9 +284,7 @@ class Calls:
         self, programs: Programs, cell: Cell, header: Header, body: bytes, quiet: Quiet
     ) -> tuple[bytes, BaseException | None]:
         cell.is_unwanted = False
-
-        def is_unwanted() -> bool:
-            return self._is_unwanted(cell, header, quiet)
+        is_unwanted = partial(self._is_unwanted, cell, header, quiet)
 
         def tell(stream: str, data: bytes) -> None:
             quiet.block()

@@ -6,6 +6,7 @@ import os
 import select
 import sys
 from _socket import CMSG_SPACE, SCM_RIGHTS, SOL_SOCKET, socket  # the whole of `socket` takes milliseconds to import
+from contextlib import suppress
 from json import JSONDecoder, JSONEncoder
 from struct import Struct
 
@@ -84,8 +85,6 @@ class Channel:
         return bytes(parts)
 
     def _leave(self) -> None:
-        try:
+        with suppress(OSError):
             if os.fstat(self.fd).st_ino == self._inode:
                 os.close(self.fd)
-        except OSError:
-            return

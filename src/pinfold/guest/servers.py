@@ -6,6 +6,7 @@ A package of that name of the program's own goes first, and so does each module 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from functools import partial
 from importlib.machinery import ModuleSpec
 
@@ -16,7 +17,7 @@ from .tool_calls.slots import ToolError, ToolRefused
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Sequence
     from types import ModuleType
     from typing import Any
 
@@ -86,10 +87,8 @@ class PendingCall:
     def _on_answer(self) -> None:
         """In whichever thread received it."""
         for future in self._futures:
-            try:
+            with suppress(RuntimeError):  # its loop is over
                 future.get_loop().call_soon_threadsafe(_resolve, future)
-            except RuntimeError:  # its loop is over
-                continue
 
     def __repr__(self) -> str:
         return f"<call of {self._tool}, not awaited: write `await` before it to get the result>"
@@ -146,46 +145,45 @@ def _ask_host(**args: object) -> Any:
 class _Finder:
     """Finds nothing but `servers` and what the host has in it."""
 
-    def find_spec(self, name: str, path: Any = None, _target: object = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in (NAME, AGENTS) and not name.startswith("servers."):
             return None
         from importlib.machinery import PathFinder
 
         own = PathFinder.find_spec(name, path)
         if name in (AGENTS, f"{NAME}.{AGENTS}"):
-            return None if own is not None and not str(own.origin).startswith(SHOWN) else _spec(name, _Agents())
+            return None if own is not None and not str(own.origin).startswith(SHOWN) else _spec(name, _fill_agents)
         if own is not None and own.loader is not None and own.origin is not None:
             if not own.origin.startswith(SHOWN):  # else the same as text: what is there now, the host knows
                 return None
         elif name == NAME:
-            spec = _spec(name, _Package(), is_package=True)
+            spec = _spec(name, _fill_package, is_package=True)
             spec.submodule_search_locations = list(own.submodule_search_locations or ()) if own else []
             return spec
-        return _spec(name, _Module()) if name.count(".") <= 1 else None
-
-    def invalidate_caches(self) -> None: ...
+        return _spec(name, _fill_server) if name.count(".") <= 1 else None
 
 
-def _spec(name: str, loader: Any, *, is_package: bool = False) -> ModuleSpec:
+class _Loader:
+    def __init__(self, fill: Callable[[ModuleType], None]) -> None:
+        self.exec_module = fill
+
+    def create_module(self, _spec: ModuleSpec) -> None: ...
+
+
+def _spec(name: str, fill: Callable[[ModuleType], None], *, is_package: bool = False) -> ModuleSpec:
+    loader: Any = _Loader(fill)
     return ModuleSpec(name, loader, origin="Pinfold", is_package=is_package)
 
 
-class _Agents:
+def _fill_agents(module: ModuleType) -> None:
     """Sub-agents are not made by the host."""
-
-    def create_module(self, _spec: ModuleSpec) -> None: ...
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__dict__.update({"run": agents.run, "gather": agents.gather, "__doc__": agents.__doc__})
+    module.__dict__.update({"run": agents.run, "gather": agents.gather, "__doc__": agents.__doc__})
 
 
-class _Package:
-    def create_module(self, _spec: ModuleSpec) -> None: ...
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__doc__ = DOC
-        own = {"search": search, "__dir__": _names, "__getattr__": _server, "__all__": ["search"]}
-        module.__dict__.update(own)
+def _fill_package(module: ModuleType) -> None:
+    module.__doc__ = DOC
+    own = {"search": search, "__dir__": _names, "__getattr__": _server, "__all__": ["search"]}
+    module.__dict__.update(own)
 
 
 def _names() -> list[str]:
@@ -204,25 +202,22 @@ def _server(name: str) -> ModuleType:
         raise AttributeError(str(error)) from None
 
 
-class _Module:
-    def create_module(self, _spec: ModuleSpec) -> None: ...
+def _fill_server(module: ModuleType) -> None:
+    name = module.__name__.partition(".")[2]
+    if not is_possible():
+        # What was saved is brought back between cells: then it is made when it is first used.
+        module.__dict__["__getattr__"] = partial(_make_lazy_tool, module)
+        return
+    module.__dict__.pop("__getattr__", None)
+    try:
+        source = _ask_host(module=name)
+    except ToolError as error:
+        raise ModuleNotFoundError(str(error), name=module.__name__) from None
+    import linecache
 
-    def exec_module(self, module: ModuleType) -> None:
-        name = module.__name__.partition(".")[2]
-        if not is_possible():
-            # What was saved is brought back between cells: then it is made when it is first used.
-            module.__dict__["__getattr__"] = partial(_make_lazy_tool, module)
-            return
-        module.__dict__.pop("__getattr__", None)
-        try:
-            source = _ask_host(module=name)
-        except ToolError as error:
-            raise ModuleNotFoundError(str(error), name=module.__name__) from None
-        import linecache
-
-        filename = f"<{module.__name__}>"
-        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)
+    filename = f"<{module.__name__}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)
 
 
 def _make_lazy_tool(module: ModuleType, tool: str) -> Any:
@@ -242,4 +237,4 @@ def _make_lazy_tool(module: ModuleType, tool: str) -> Any:
 
 
 def install() -> None:
-    sys.meta_path.insert(0, _Finder())  # pyright: ignore[reportArgumentType]
+    sys.meta_path.insert(0, _Finder())

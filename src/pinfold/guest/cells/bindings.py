@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from dis import get_instructions
 from types import CodeType
 
@@ -51,13 +52,11 @@ class Origins:
 
     def _credit_new(self, cell: int) -> None:
         """Names bound otherwise, by `global`, `import *` or `globals()`: new ones are the last of a dictionary."""
-        try:
+        with suppress(RuntimeError):  # a thread of the program's binds names meanwhile; the next cell finds them
             for name in reversed(self._namespace):
                 if type(name) is not str or name in self._cells:
                     break
                 self._cells[name] = cell
-        except RuntimeError:  # a thread of the program's binds names meanwhile; the next cell finds them
-            return
 
 
 def find_bound_names(code: CodeType) -> list[str]:

@@ -139,6 +139,13 @@ def script(program: list[str], text: str | None) -> int:
     return code
 
 
+def run_script(program: list[str], text: str) -> None:
+    """As `script`; an exit code that is not 0 is an error."""
+    code = script(program, text)
+    if code:
+        raise subprocess.CalledProcessError(code, program)
+
+
 def _run(program: list[str], data: bytes | None, stdout: int, stderr: int) -> tuple[bytes, bytes, int]:
     """What it wrote to pipes, and its exit code."""
     sys.stdout.flush()

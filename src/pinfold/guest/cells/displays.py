@@ -75,8 +75,6 @@ class Displays:
                 self._empty()
 
     def take(self) -> list[Forms]:
-        if not self._shown:
-            return []
         with self._lock:
             taken = [forms for _, forms in self._shown]
             self._empty()
@@ -154,7 +152,7 @@ def update_display(obj: object, *, display_id: str, **options: object) -> None:
     display(obj, display_id=display_id, **{**options, "update": True})
 
 
-def publish_display_data(data: object, metadata: object = None, **options: Any) -> None:  # noqa: ARG001 - IPython's
+def publish_display_data(data: object, _metadata: object = None, **options: Any) -> None:
     display(data, raw=True, **options)
 
 

@@ -63,13 +63,8 @@ class Interrupts:
 
     def expect_signal(self) -> None:
         """That one is on its way as a signal, which may come after what is said next, or has come. Only while held."""
-        if (
-            self._held
-            and not self._late
-            and not self.fired
-            and _core.getsignal(2) is self._handler
-            and 2 not in _core.sigpending()
-        ):
+        is_awaited = self._held and not self._late and not self.fired
+        if is_awaited and _core.getsignal(2) is self._handler and 2 not in _core.sigpending():
             self._late = True
             self._owed_until = _now() + OWED_S
 

@@ -67,14 +67,13 @@ def shape_of(value: object) -> Shape | None:
     try:
         if is_pandas(kind):
             return _pandas_shape(value)
-        shape = getattr(value, "shape", None)
+        shape: Any = getattr(value, "shape", None)
     except Exception:
         return None
     # A tuple or a library's subclass of it (torch.Size): copied, so that only plain tuples are walked.
-    sides: tuple[object, ...] = tuple(shape) if isinstance(shape, tuple) else (None,)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if any(type(side) is not int for side in sides):
-        return None
-    return sides  # pyright: ignore[reportReturnType]
+    sides = tuple(shape) if issubclass(type(shape), tuple) else (None,)
+    whole = tuple(side for side in sides if type(side) is int)
+    return whole if len(whole) == len(sides) else None
 
 
 def is_library_type(kind: type) -> bool:

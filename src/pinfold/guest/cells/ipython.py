@@ -7,7 +7,6 @@ import builtins
 import os
 import re
 import shlex
-import subprocess
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -194,10 +193,7 @@ def _installer(name: str) -> Any:
 def _script(name: str) -> Any:
     def magic(line: str, cell: str) -> None:
         interpreter = sys.executable if name.startswith("python") else name
-        program = shlex.split(line) if name == "script" else [interpreter, *shlex.split(line)]
-        code = commands.script(program, cell)
-        if code:
-            raise subprocess.CalledProcessError(code, program)
+        commands.run_script(shlex.split(line) if name == "script" else [interpreter, *shlex.split(line)], cell)
 
     magic.__doc__ = f"Run the cell as a {name} script; an exit code that is not 0 is an error."
     return magic

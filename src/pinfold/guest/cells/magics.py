@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import builtins
 import re
-import subprocess
 import sys
 from importlib.util import find_spec
 from types import ModuleType
@@ -90,8 +89,6 @@ def _install(engine: Engine) -> None:
         return commands.as_lines(commands.getoutput(commands.expand_variables(command, engine.namespace)))
 
     def script(program: str, text: str) -> None:
-        code = commands.script([program], text)
-        if code:
-            raise subprocess.CalledProcessError(code, [program])
+        commands.run_script([program], text)
 
     builtins.__dict__.update({SYSTEM: system, LINES: lines, SCRIPT: script})

@@ -79,13 +79,12 @@ def rich_forms(value: object) -> Forms:
 
 def raw_forms(bundle: object) -> Forms:
     """A dictionary from type to data, as IPython's protocol has it: pictures as bytes or in base64."""
-    bundle = _without_metadata(bundle)
+    found = _without_metadata(bundle)
+    given: Any = found
     forms: Forms = {}
-    if isinstance(bundle, dict):
-        plain_dict: dict[object, object] = dict(bundle)  # pyright: ignore[reportUnknownArgumentType]
-        for mime, data in plain_dict.items():
-            if type(mime) is str:
-                _put(forms, mime, data, bundle)  # pyright: ignore[reportUnknownArgumentType]
+    for mime, data in dict(given).items() if isinstance(found, dict) else ():
+        if type(mime) is str:
+            _put(forms, mime, data, given)
     return forms
 
 
@@ -131,9 +130,8 @@ def _put(forms: Forms, mime: str, data: object, value: object) -> None:
 
 
 def _without_metadata(data: object) -> object:
-    if type(data) is tuple and len(data) == 2:  # pyright: ignore[reportUnknownArgumentType]
-        return data[0]  # pyright: ignore[reportUnknownVariableType]
-    return data  # pyright: ignore[reportUnknownVariableType]
+    pair: Any = data
+    return pair[0] if type(data) is tuple and len(pair) == 2 else pair
 
 
 def _encode_form(mime: str, data: object) -> bytes:

@@ -30,8 +30,6 @@ FUTURE_FLAGS = 0x1FE0000
 """The bits of a code object that `from __future__` sets; one cell's hold for the next, as at a prompt."""
 VALUE = "<value>"
 """Where a cell leaves its last value for us: not a name the program could write."""
-PLAIN = frozenset((int, str, float, bool, list, dict, tuple, set, frozenset, bytes, bytearray, complex, range, type))
-"""Types of values that are text and nothing else."""
 
 # Bound now: a program may replace these names in their modules, and we still have to answer.
 _compile, _eval, _getpid = compile, eval, os.getpid
@@ -41,27 +39,15 @@ _modules = sys.modules
 class Result:
     """How a cell ended: texts already encoded and capped."""
 
-    __slots__ = ("displays", "error", "interrupted", "missing", "out_of_memory", "status", "value")
-
-    def __init__(
-        self,
-        status: str,
-        value: bytes | None,
-        error: bytes | None,
-        interrupted: bool,
-        displays: list[Forms],
-        *,
-        out_of_memory: bool,
-        missing: str = "",
-    ) -> None:
-        self.status = status
-        self.value = value
-        self.error = error
-        self.interrupted = interrupted
-        self.displays = displays
-        self.out_of_memory = out_of_memory
+    def __init__(self) -> None:
+        self.status = "ok"
+        self.value: bytes | None = None
+        self.error: bytes | None = None
+        self.interrupted = False
+        self.displays: list[Forms] = []
+        self.out_of_memory = False
         """The program asked for more than it may have, and did nothing about being refused."""
-        self.missing = missing
+        self.missing = ""
         """The package of a module that it imported and that is not there."""
 
 
@@ -98,32 +84,30 @@ class Engine:
         filename = f"<cell {self._count}>"
         self._interrupts.begin()
         self._streams.prepare()
-        value: bytes | None = None
-        error: bytes | None = None
-        missing = ""
-        out_of_memory = False
+        result = Result()
         try:
             try:
                 self._interrupts.arm_cell()
                 if begun is not None:
                     begun()
-                value = self._show_value(self._execute(source, filename), source)
+                result.value = self._show_value(self._execute(source, filename), source)
             finally:
                 self._interrupts.disarm()
         except BaseException as raised:
-            value = None  # an interrupt may come when it is there already
-            error, missing = self._describe_error(raised)
-            out_of_memory = issubclass(type(raised), MemoryError)
+            result.value = None  # an interrupt may come when it is there already
+            result.error, result.missing = self._describe_error(raised)
+            result.out_of_memory = issubclass(type(raised), MemoryError)
             if _getpid() != self._pid:
-                self._exit_child(raised, error)
-        self.origins.end(self._count, failed=error is not None)
+                self._exit_child(raised, result.error)
+        self.origins.end(self._count, failed=result.error is not None)
         self._settle()
         if _getpid() != self._pid:
             self._exit_child(None, b"")
-        interrupted = self._interrupts.fired
-        status = "ok" if error is None else "interrupted" if interrupted else "error"
-        shown = self.displays.take()
-        return Result(status, value, error, interrupted, shown, out_of_memory=out_of_memory, missing=missing)
+        result.interrupted = self._interrupts.fired
+        if result.error is not None:
+            result.status = "interrupted" if result.interrupted else "error"
+        result.displays = self.displays.take()
+        return result
 
     def take_over(self) -> None:
         """This process, a fork of the one that was, is the session's from now on."""
@@ -234,8 +218,7 @@ class Engine:
             builtins.__dict__["_"] = value
             if not source.rstrip().endswith(";"):  # the way to say that a value is not wanted
                 text = plain_form(value)
-                if type(value) not in PLAIN:
-                    self._display(value, text)
+                self._display(value, text)
         if "matplotlib.pyplot" in _modules:
             show_figures(displays.display)
         return text
@@ -243,9 +226,7 @@ class Engine:
     def _display(self, value: object, text: bytes) -> None:
         if hasattr(type(value), "_ipython_display_") and not is_plot(value):
             displays.display(value)
-            return
-        forms = rich_forms(value)
-        if forms:
+        elif forms := rich_forms(value):
             self.displays.add({"text/plain": text, **forms}, told=True)
 
     def _describe_error(self, raised: BaseException) -> tuple[bytes, str]:
@@ -292,7 +273,7 @@ def answer(text: object = "") -> None:
     if is_possible():
         call("answer", text=str(text))
     else:
-        print(text)  # noqa: T201 - for the model, which then says it
+        sys.stdout.write(f"{text}\n")  # for the model, which then says it
 
 
 def seed_generators(namespace: dict[str, object] | None = None) -> None:

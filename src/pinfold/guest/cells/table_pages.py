@@ -234,11 +234,7 @@ def summarize(column: Column, rows: int, step: int) -> dict[str, object]:
     return {
         "name": column.name,
         "type": column.type[:200],
-        "missing": _count_missing(column, rows)
-        if numbers is None
-        else 0
-        if numbers[1] is None
-        else int(numbers[1].sum()),
+        "missing": _count_missing(column, rows, numbers),
         "distinct": len(counts),
         "least": ends[0] if ends else None,
         "greatest": ends[1] if ends else None,
@@ -262,7 +258,9 @@ def _number_sample(keys: Any, missing: Any, step: int) -> list[Any]:
     return (sample.view("i8") if sample.dtype.kind in "mM" else sample).tolist()
 
 
-def _count_missing(column: Column, rows: int) -> int:
+def _count_missing(column: Column, rows: int, numbers: tuple[Any, Any] | None) -> int:
+    if numbers is not None:
+        return 0 if numbers[1] is None else int(numbers[1].sum())
     known = column.count_nulls()
     if known is not None:
         return known

@@ -14,7 +14,7 @@ from importlib import invalidate_caches
 from traceback import FrameSummary, StackSummary, TracebackException
 from types import FrameType, TracebackType
 
-from .inventory import columns_of, describe_value, is_data, is_library_type
+from .inventory import columns_of, describe_value, is_data, is_library_type, name_of
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -117,10 +117,6 @@ _LISTED = re.compile(r"""\[((?:'[^']*'|"[^"]*")(?:,?\s+(?:'[^']*'|"[^"]*"))*)(?:
 """`['a', 'b'] not in index`, `None of [Index(['a'], dtype='str')] are in the [columns]`, and others."""
 _NOT_FOUND = re.compile(r"(?:Columns? not found: )?(.+?)(?: not found)?$")
 _ONE = re.compile(r"""'([^']*)'|"([^"]*)\"""")
-
-
-# A descriptor of `type` itself: a metaclass of the program's cannot get between.
-_name_of = type.__dict__["__name__"].__get__
 
 
 def format_error(raised: BaseException, trace: TracebackType | None) -> str:
@@ -310,7 +306,7 @@ def _missing(raised: BaseException) -> list[str]:
     """The columns that an error of pandas or polars says are not there, by every way they say it."""
     if type(raised) is AttributeError:
         return [raised.name] if type(raised.name) is str else []
-    if not raised.args or (type(raised) is not KeyError and _name_of(type(raised)) != "ColumnNotFoundError"):
+    if not raised.args or (type(raised) is not KeyError and name_of(type(raised)) != "ColumnNotFoundError"):
         return []
     said: object = raised.args[0]
     several: Any = said

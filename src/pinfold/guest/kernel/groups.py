@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from contextlib import suppress
 
-from .processes import put
+from .processes import ENDED, put, stat_fields
 
 ROOT_NAME = "pinfold-"
 """Followed by the launcher's process id and its start time: whose it is can be told after a crash."""
@@ -49,7 +50,10 @@ class Groups:
 
     def sweep(self) -> bool:
         """Whether nothing is left waiting."""
-        self._waiting = [folder for folder in self._waiting if not _try_remove(folder)]
+        for folder in self._waiting:
+            with suppress(OSError):
+                os.rmdir(folder)
+        self._waiting = [folder for folder in self._waiting if os.path.exists(folder)]
         return not self._waiting
 
     def close(self) -> None:
@@ -87,12 +91,15 @@ class Group:
             swap = str(limit) if self._version == 1 else "0"
             put(os.path.join(self._memory, _NEEDS_SWAP[self._version]), swap)
 
-    def accounts(self) -> list[int]:
+    def send_accounts(self, init: socket.socket) -> None:
         """Descriptors that tell how often the kernel ended a process for want of memory, and how much is used."""
         if self._memory is None:
-            return []
+            return
         names = (_OOM_COUNT[self._version], "memory.stat")
-        return [os.open(os.path.join(self._memory, name), os.O_RDONLY | os.O_CLOEXEC) for name in names]
+        accounts = [os.open(os.path.join(self._memory, name), os.O_RDONLY | os.O_CLOEXEC) for name in names]
+        socket.send_fds(init, [b"count"], accounts)
+        for fd in accounts:
+            os.close(fd)
 
 
 def times_out_of_memory(count_fd: int) -> int:
@@ -143,11 +150,9 @@ def leftovers() -> list[str]:
 
 def descendants(pid: int) -> list[int]:
     """Children and theirs, as they are at this moment."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            children = [int(child) for child in file.read().split()]
-    except OSError:
-        return []
+    children: list[int] = []
+    with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        children = [int(child) for child in file.read().split()]
     return children + [one for child in children for one in descendants(child)]
 
 
@@ -158,12 +163,8 @@ def owner_lives(name: str) -> bool:
 
 def start_time(pid: int) -> str:
     """In ticks since the machine started; with the process id it names a process for good. Empty if it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
+    fields = stat_fields(pid)
+    return fields[19].decode() if fields and fields[0] not in ENDED else ""
 
 
 def remove_tree(folder: str) -> None:
@@ -214,13 +215,3 @@ def _find_delegated(top: str, folder: str | None) -> str | None:
 
 def _can_make(folder: str) -> bool:
     return os.access(folder, os.W_OK | os.X_OK) and os.access(os.path.join(folder, "cgroup.procs"), os.W_OK)
-
-
-def _try_remove(folder: str) -> bool:
-    try:
-        os.rmdir(folder)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True

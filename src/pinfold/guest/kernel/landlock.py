@@ -13,18 +13,8 @@ from collections.abc import Callable
 from subprocess import Popen
 from typing import Any
 
-from .syscalls import (
-    ABSTRACT_SOCKETS,
-    FILE,
-    PR_SET_NO_NEW_PRIVS,
-    READ,
-    SIGNALS,
-    TCP,
-    Landlock,
-    add_filter,
-    landlock_abi,
-    prctl,
-)
+from . import syscalls
+from .syscalls import FILE, READ, Landlock
 
 Request = dict[str, Any]
 
@@ -63,7 +53,7 @@ _QUOTED = re.compile(rb"(?:['\"`]|\xe2\x80\x98)([^'\"`\xe2]+)")
 
 
 def _abi_of(settings: Request) -> int:
-    return min(landlock_abi(), settings["abi"])
+    return min(syscalls.landlock_abi(), settings["abi"])
 
 
 def restrict_zygote(settings: Request) -> None:
@@ -79,7 +69,7 @@ def restrict_init(settings: Request) -> bool:
     if _abi_of(settings) < 6:
         return False
     # Every layer refuses to move files between folders unless it allows just that.
-    rules = Landlock(_abi_of(settings), MOVE, scoped=SIGNALS)
+    rules = Landlock(_abi_of(settings), MOVE, scoped=syscalls.SIGNALS)
     rules.allow(MOVE, ["/"])
     rules.restrict()
     return True
@@ -111,7 +101,7 @@ def _cgroup_limit_files() -> list[str]:
 
 
 def _rules(settings: Request) -> Landlock:
-    rules = Landlock(_abi_of(settings), scoped=ABSTRACT_SOCKETS | SIGNALS, network=TCP)
+    rules = Landlock(_abi_of(settings), scoped=syscalls.ABSTRACT_SOCKETS | syscalls.SIGNALS, network=syscalls.TCP)
     rules.allow(READ, [*settings["read"], *MACHINE])
     rules.allow(FILE, (f"/dev/{name}" for name in DEVICES))
     rules.allow(rules.everything, settings["writable"])
@@ -147,16 +137,18 @@ def start_read_only(start: Callable[[], Popen[bytes]], program: bytes, scratch: 
 
 def _restrict_thread(program: bytes, scratch: str) -> None:
     """This thread, for good."""
-    abi = landlock_abi()
+    abi = syscalls.landlock_abi()
     if not abi:
         raise NotBound("this kernel has no Landlock")
     try:
-        prctl(PR_SET_NO_NEW_PRIVS, 1)
-        rules = Landlock(abi, WRITE_FILE | REMOVE_AND_MAKE | MOVE | EMPTY, scoped=ABSTRACT_SOCKETS | SIGNALS)
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+        rules = Landlock(
+            abi, WRITE_FILE | REMOVE_AND_MAKE | MOVE | EMPTY, scoped=syscalls.ABSTRACT_SOCKETS | syscalls.SIGNALS
+        )
         rules.allow(WRITE_FILE | EMPTY, (f"/dev/{name}" for name in (*DEVICES, "tty", "ptmx")))
         rules.allow(rules.everything, [scratch])
         rules.restrict()
-        add_filter(program)
+        syscalls.add_filter(program)
     except OSError as error:
         raise NotBound(f"{error.filename}: {error.strerror}") from error
 
@@ -204,8 +196,6 @@ def _tells_of_writing(line: bytes, folder: str, *, must_exist: bool) -> bool:
 def _cannot_be_read(path: bytes) -> bool:
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))
-    except PermissionError:
-        return True
-    except (OSError, ValueError):  # it is not there, or no path at all
-        return False
+    except (OSError, ValueError) as error:  # others: it is not there, or no path at all
+        return isinstance(error, PermissionError)
     return False

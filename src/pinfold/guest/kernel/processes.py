@@ -43,6 +43,12 @@ def put(path: str, text: str) -> None:
         os.close(fd)
 
 
+def send_signal(pid: int, number: int) -> None:
+    """To a process, or a group where it is below zero, that may be gone."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
 def pid_of(pidfd: int) -> int:
     """Of a process that may be gone: then -1."""
     with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as info:
@@ -70,7 +76,7 @@ def descendants() -> list[int]:
 
 def parent_of(pid: int) -> int:
     """0 of one that is gone."""
-    return int(next(iter(_fields(pid)[1:]), 0))
+    return int(next(iter(stat_fields(pid)[1:]), 0))
 
 
 def is_quiet(pid: int) -> bool:
@@ -88,12 +94,12 @@ def is_quiet(pid: int) -> bool:
 
 def groups_of(pids: list[int]) -> set[int]:
     """The process groups they are in."""
-    return {int(fields[2]) for fields in map(_fields, pids) if fields}
+    return {int(fields[2]) for fields in map(stat_fields, pids) if fields}
 
 
 def threads_of_user(uid: int) -> int:
     """As the kernel counts them against RLIMIT_NPROC."""
-    return sum(int(fields[17]) for pid in _pids() if _owner(pid) == uid and (fields := _fields(pid)))
+    return sum(int(fields[17]) for pid in _pids() if _owner(pid) == uid and (fields := stat_fields(pid)))
 
 
 def memory_of_tree(enough: int) -> tuple[int, int]:
@@ -113,20 +119,17 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _fields(pid: int) -> list[bytes]:
+def stat_fields(pid: int) -> list[bytes]:
     """Of its status line, from the state on; nothing if it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            return file.read(1024).rpartition(b")")[2].split()
-    except OSError:
-        return []
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+        return file.read(1024).rpartition(b")")[2].split()
+    return []
 
 
 def _owner(pid: int) -> int:
-    try:
+    with suppress(OSError):
         return os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return -1
+    return -1
 
 
 def memory_of_all(enough: int) -> int:
@@ -165,13 +168,11 @@ def _memfd_bytes(pids: list[str]) -> int:
     os.close(example)
     found: dict[int, int] = {}
     for pid in pids:
-        try:
+        with suppress(OSError):  # it is gone
             for name in os.listdir(f"/proc/{pid}/fd"):
                 state = os.stat(f"/proc/{pid}/fd/{name}")
                 if state.st_dev == device:
                     found[state.st_ino] = state.st_blocks * 512
-        except OSError:  # it is gone
-            continue
     return sum(found.values())
 
 
@@ -188,14 +189,11 @@ def _proportional_bytes(pid: str) -> list[int]:
 
 def _read_sizes(path: str, names: tuple[bytes, ...]) -> list[int]:
     found = dict.fromkeys(names, 0)
-    try:
-        with open(path, "rb") as file:
-            for line in file:
-                if line.startswith(names):
-                    name, count, _ = line.split()
-                    found[name] = int(count) << 10
-    except OSError:  # it is gone
-        pass
+    with suppress(OSError), open(path, "rb") as file:  # it may be gone
+        for line in file:
+            if line.startswith(names):
+                name, count, _ = line.split()
+                found[name] = int(count) << 10
     return list(found.values())
 
 

@@ -94,12 +94,6 @@ def clone(flags: int) -> int:
     return _call(_CLONE, "clone", flags, 0, 0, *rest)
 
 
-def trim() -> None:
-    """Give memory that libc holds free back: a fork would have to copy the tables of it."""
-    if hasattr(_libc, "malloc_trim"):
-        _libc.malloc_trim(ctypes.c_size_t(0))
-
-
 def unshare(flags: int) -> None:
     _check_result(_libc.unshare(ctypes.c_int(flags)), "unshare")
 

@@ -6,7 +6,6 @@ import os
 import sys
 from _pickle import PickleBuffer
 from gc import get_referents
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from . import constructors
@@ -115,29 +114,6 @@ def dtype(pickler: Pickler, value: Any) -> object:
     if value.fields is not None:
         pickler.graph.ignored.update(map(id, get_referents(value.fields)))
     return NotImplemented
-
-
-def is_npy(value: Any, memory: Memory) -> bool:
-    """Whether the file format for arrays says all there is to say of it."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None or type(value) is not numpy.ndarray or not (value.flags.forc and value.flags.writeable):
-        return False
-    of, root = value.dtype, root_of(value)
-    if of.hasobject or of.metadata or isinstance(root, numpy.memmap):
-        return False
-    if root is not value and (id(root) in memory.shared or value.nbytes > root.nbytes):
-        return False
-    npy = numpy.lib.format
-    return npy.descr_to_dtype(npy.dtype_to_descr(of)) == of
-
-
-def npy_pieces(value: Any) -> list[bytes | memoryview]:
-    numpy = sys.modules["numpy"]
-    npy = numpy.lib.format
-    header = BytesIO()
-    npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(value))
-    memory = value if value.flags.c_contiguous else value.T
-    return [header.getvalue(), memoryview(memory.reshape(-1).view(numpy.uint8))]
 
 
 def _view(value: Any, root: Any) -> object:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from _weakref import ReferenceType
 from collections import OrderedDict
+from contextlib import suppress
 from types import CellType, CodeType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 from .introspection import SESSION, dict_of, kind_of, module_of, name_of
 from .pickler import ATOMS, has_own_ways
@@ -31,24 +32,24 @@ OTHER_VALUE = "it would come back with another value"
 
 
 class Comparison:
-    """Of one part: `difference` is why it must not be called restored, `notes` what the user should know."""
+    """Of one part. `notes` is what the user should know of it."""
 
     def __init__(self) -> None:
-        self.difference: str | None = None
         self.notes: list[str] = []
         self._ahead: list[tuple[Any, Any]] = []
         self._twins: dict[int, object] = {}
         self._keep: list[object] = []
 
     def compare(self, saved: object, read: object) -> str | None:
+        """Why it must not be called restored."""
         self._ahead = [(saved, read)]
         for _ in range(PAIRS):
             if not self._ahead:
                 break
-            self.difference = self._pair(*self._ahead.pop())
-            if self.difference is not None:
-                break
-        return self.difference
+            difference = self._pair(*self._ahead.pop())
+            if difference is not None:
+                return difference
+        return None
 
     def _pair(self, saved: object, read: object) -> str | None:
         if saved is read:
@@ -128,10 +129,9 @@ def _same_type(saved: type, read: type) -> bool:
 
 
 def _content(cell: CellType) -> object:
-    try:
+    with suppress(ValueError):  # nothing in it yet
         return cell.cell_contents
-    except ValueError:  # nothing in it yet
-        return None
+    return None
 
 
 def _is_unequal(saved: object, read: object) -> bool:
@@ -147,18 +147,15 @@ def _same_atom(saved: object, read: object) -> bool:
 
 
 def _attributes(value: object) -> dict[str, object]:
-    try:
+    found: object = None
+    with suppress(AttributeError):
         found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        found = None
-    attributes: dict[str, object] = dict(found) if type(found) is dict else {}  # pyright: ignore[reportUnknownArgumentType]
+    attributes = dict(cast("dict[str, object]", found)) if type(found) is dict else {}
     for base in type.mro(type(value)):
         slots = dict_of(base).get("__slots__", ())
         for name in (slots,) if type(slots) is str else slots:
-            try:
+            with suppress(AttributeError, TypeError):
                 attributes[name] = object.__getattribute__(value, name)
-            except (AttributeError, TypeError):
-                continue
     return attributes
 
 

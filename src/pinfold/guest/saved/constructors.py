@@ -10,7 +10,7 @@ from _weakref import ref
 from importlib import import_module
 from importlib.util import MAGIC_NUMBER
 from marshal import loads
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from .introspection import SESSION, dict_of
@@ -27,27 +27,13 @@ def make_code(magic: bytes, marshalled: bytes) -> CodeType:
     return loads(marshalled)  # noqa: S302 - the bytes are the session's own
 
 
-def make_cell() -> CellType:
-    return CellType()
-
-
 def fill_cell(cell: CellType, state: tuple[object]) -> None:
     cell.cell_contents = state[0]
-
-
-def make_function(
-    code: CodeType, namespace: dict[str, Any], name: str, closure: tuple[CellType, ...] | None
-) -> FunctionType:
-    return FunctionType(code, namespace, name, None, closure)
 
 
 def fill_function(function: FunctionType, state: dict[str, Any]) -> None:
     for name, value in state.items():
         setattr(function, name, value)
-
-
-def make_method(function: Any, owner: object) -> MethodType:
-    return MethodType(function, owner)
 
 
 def make_cached(function: Any, maxsize: int | None, typed: bool, attributes: dict[str, Any]) -> object:
@@ -68,9 +54,7 @@ def make_cached_property(function: Any, name: str | None, doc: str | None) -> ob
 
 
 def make_new_type(name: str, supertype: object, module: str) -> object:
-    from typing import NewType
-
-    made: Any = NewType(name, supertype)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
+    made = import_module("typing").NewType(name, supertype)
     made.__module__ = module
     return made
 
@@ -183,16 +167,8 @@ def find_import(path: str) -> object:
     return found
 
 
-def make_module(name: str, doc: str | None) -> ModuleType:
-    return ModuleType(name, doc)
-
-
 def fill_module(made: ModuleType, state: dict[str, Any]) -> None:
     vars(made).update(state)
-
-
-def names_of(module_name: str) -> dict[str, Any]:
-    return vars(import_module(module_name))
 
 
 def attribute(module_name: str, name: str) -> object:
@@ -201,10 +177,6 @@ def attribute(module_name: str, name: str) -> object:
 
 
 # Values whose identity or inside pickle does not keep
-
-
-def make_reference(target: object, callback: Any, kind: type | None) -> object:
-    return (kind or ref)(target, callback)
 
 
 def dead_reference() -> object:
@@ -238,14 +210,6 @@ def make_view(holder: Any, format_: str, shape: tuple[int, ...], read_only: bool
     if view.format != format_ or view.shape != shape:
         view = view.cast("B").cast(format_, shape) if format_ != "B" or len(shape) > 1 else view.cast("B")
     return view.toreadonly() if read_only and not view.readonly else view
-
-
-def match_again(pattern: object, way: str, text: object, start: int, end: int) -> object:
-    return getattr(pattern, way)(text, start, end)
-
-
-def names_view(way: str, of: object) -> object:
-    return getattr(of, way)()
 
 
 # Arrays

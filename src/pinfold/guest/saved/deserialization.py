@@ -9,8 +9,8 @@ from _pickle import Unpickler as _Unpickler
 from _socket import socket  # the whole of `socket` takes milliseconds to import
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
-from importlib import import_module
 from io import BytesIO
 from json import loads
 from struct import Struct
@@ -91,16 +91,13 @@ SIZE = Struct("<Q")
 MISSING = (1 << 64) - 1
 """The size of what the host does not have."""
 
-MOVED = {f"{__package__}.rebuilding": constructors.__name__}
-"""Modules that older streams name."""
-
 
 class Entry(NamedTuple):
     """One variable as it was saved, or why it was not. `needs` and `digest` name all the bytes it takes."""
 
     name: str
     kind: str
-    """`pickle`, `npy`, `module` and `import` (by the name `of`), `alias` (the same object as `of`), `lost`."""
+    """`pickle`, `module` and `import` (by the name `of`), `alias` (the same object as `of`), `lost`."""
     digest: str = ""
     """SHA-256 of its bytes. Variables that share an object have one in common; of a package, what was imported in it."""
     needs: Sequence[str] = ()
@@ -124,10 +121,6 @@ class Label(NamedTuple):
     name: str
     status: str
     reason: str = ""
-
-    def row(self) -> dict[str, object]:
-        """For JSON."""
-        return self._asdict()
 
 
 class Missing(Exception):
@@ -175,8 +168,6 @@ class _Restoring:
             return constructors.find_import(entry.of)
         if entry.kind == "alias":
             return self._of_name(entry.of)
-        if entry.kind == "npy":
-            return _array(self._whole(entry.digest))
         if entry.kind != "pickle":
             raise Missing(f"it was saved in a way that this version does not know: {entry.kind!r}")
         if entry.digest not in self._parts:
@@ -244,31 +235,22 @@ class Unpickler(_Unpickler):
         self._of_name = of_name
         self._namespace = namespace
 
-    def persistent_load(self, pid: Any) -> Any:
-        if type(pid) is int:
+    def persistent_load(self, pid: int | str | tuple[str, str]) -> Any:
+        if isinstance(pid, int):
             return self._texts[pid]
-        if type(pid) is tuple:
-            return constructors.attribute(*pid)  # pyright: ignore[reportUnknownArgumentType]
+        if isinstance(pid, tuple):
+            return constructors.attribute(*pid)
         return self._of_name(pid) if pid else self._namespace
 
     def find_class(self, module: str, name: str, /) -> Any:
         """What is only known by its name in the session must be there already, and not be what is being read."""
         if module != "__main__":
-            return super().find_class(MOVED.get(module, module), name)
+            return super().find_class(module, name)
         first, *rest = name.split(".")
         found = self._of_name(first)
         for part in rest:
             found = getattr(found, part)
         return found
-
-
-def _array(data: bytearray) -> object:
-    numpy, npy = import_module("numpy"), import_module("numpy.lib.format")
-    start = BytesIO(bytes(data[: 1 << 16]))
-    npy.read_magic(start)
-    shape, is_fortran, dtype = npy.read_array_header_1_0(start)
-    order = "F" if is_fortran else "C"
-    return numpy.ndarray(shape, dtype, data, start.tell(), order=order)
 
 
 def restore_session(namespace: dict[str, object], told: Mapping[str, Any], fd: int) -> list[dict[str, object]]:
@@ -279,31 +261,26 @@ def restore_session(namespace: dict[str, object], told: Mapping[str, Any], fd: i
         os.chdir(around["folder"])
     host = socket(fileno=fd)
     try:
-        labels = restore(namespace, (Entry(**row) for row in told["entries"]), _HostReader(host).read)
+        labels = restore(namespace, (Entry(**row) for row in told["entries"]), partial(_fetch, host))
     finally:
         host.close()
-    return [label.row() for label in labels]
+    return [label._asdict() for label in labels]
 
 
-class _HostReader:
-    """Asks the host for bytes by digest."""
+def _fetch(host: socket, digest: str) -> bytearray:
+    host.sendall(digest.encode())
+    (size,) = SIZE.unpack(_read_exactly(host, SIZE.size))
+    if size == MISSING:
+        raise KeyError(digest)
+    return _read_exactly(host, size)
 
-    def __init__(self, host: socket) -> None:
-        self._host = host
 
-    def read(self, digest: str) -> bytearray:
-        self._host.sendall(digest.encode())
-        (size,) = SIZE.unpack(self._read_exactly(SIZE.size))
-        if size == MISSING:
-            raise KeyError(digest)
-        return self._read_exactly(size)
-
-    def _read_exactly(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view, at = memoryview(data), 0
-        while at < size:
-            came = self._host.recv_into(view[at:])
-            if not came:
-                raise OSError("the host has hung up")
-            at += came
-        return data
+def _read_exactly(host: socket, size: int) -> bytearray:
+    data = bytearray(size)
+    view, at = memoryview(data), 0
+    while at < size:
+        came = host.recv_into(view[at:])
+        if not came:
+            raise OSError("the host has hung up")
+        at += came
+    return data

@@ -218,7 +218,7 @@ class Stream:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.size = 0
-        self.parts: list[bytes | memoryview] = []
+        self.parts: list[bytes] = []
         self.apart: list[PickleBuffer] = []
         """Memory the stream asks for in this order."""
         self.texts: list[bytes] = []
@@ -228,11 +228,6 @@ class Stream:
         self._count(len(data))
         # Memory that is not the pickler's own may be gone when it is done.
         self.parts.append(data if type(data) is bytes else bytes(data))
-
-    def keep(self, pieces: list[bytes | memoryview]) -> None:
-        """Write what will stay as it is."""
-        self._count(sum(map(len, pieces)))
-        self.parts.extend(pieces)
 
     def length(self) -> int:
         """Of what is not apart."""

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import sys
 import types
-from _weakref import ReferenceType
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from gc import get_referents
 from importlib.util import MAGIC_NUMBER
 from marshal import dumps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from . import constructors
 from .introspection import SESSION, Unsaved, dict_of, import_name, is_named, kind_of, module_of, name_of
@@ -36,23 +35,17 @@ COMPILED = (types.WrapperDescriptorType, types.MethodDescriptorType, types.Class
 BEHAVIOUR = (types.FunctionType, staticmethod, classmethod, property)
 
 
-class ClassMethods:
+class ClassMethods(NamedTuple):
     """The methods of a class, put in place before anything else of it is read."""
 
-    __slots__ = ("attributes", "kind")
-
-    def __init__(self, kind: type, attributes: dict[str, Any]) -> None:
-        self.kind = kind
-        self.attributes = attributes
+    kind: type
+    attributes: dict[str, Any]
 
 
-class ModuleGlobals:
+class ModuleGlobals(NamedTuple):
     """The globals of a module that a new process has too."""
 
-    __slots__ = ("module",)
-
-    def __init__(self, module: str) -> None:
-        self.module = module
+    module: str
 
 
 def has_name(value: object) -> bool:
@@ -71,16 +64,16 @@ def cell(_: Pickler, value: types.CellType) -> object:
     try:
         content = value.cell_contents
     except ValueError:  # nothing in it yet
-        return constructors.make_cell, ()
-    return constructors.make_cell, (), (content,), None, None, constructors.fill_cell
+        return types.CellType, ()
+    return types.CellType, (), (content,), None, None, constructors.fill_cell
 
 
 def function(pickler: Pickler, value: types.FunctionType) -> object:
     if has_name(value):
         return NotImplemented
     state = {name: held for name in FUNCTION_STATE if (held := getattr(value, name, None))}
-    args = (value.__code__, _globals_of(pickler, value), value.__name__, value.__closure__)
-    return constructors.make_function, args, state, None, None, constructors.fill_function
+    args = (value.__code__, _globals_of(pickler, value), value.__name__, None, value.__closure__)
+    return types.FunctionType, args, state, None, None, constructors.fill_function
 
 
 def _globals_of(pickler: Pickler, value: types.FunctionType) -> object:
@@ -97,11 +90,11 @@ def _globals_of(pickler: Pickler, value: types.FunctionType) -> object:
 
 
 def names(_: Pickler, value: ModuleGlobals) -> object:
-    return constructors.names_of, (value.module,)
+    return constructors.attribute, (value.module, "__dict__")
 
 
 def method(_: Pickler, value: types.MethodType) -> object:
-    return constructors.make_method, (value.__func__, value.__self__)
+    return types.MethodType, (value.__func__, value.__self__)
 
 
 def wrapped_method(_: Pickler, value: staticmethod[..., Any] | classmethod[Any, ..., Any]) -> object:
@@ -267,7 +260,7 @@ def instance(value: object, plain: type | None, attributes: dict[str, Any] | Non
         make, args = constructors.make_value, (plain, kind_of(value), PLAIN[plain](value))
     if attributes is None:
         return make, args, state, items, pairs
-    slots: Any = state[1] if type(state) is tuple else None  # pyright: ignore[reportUnknownVariableType]
+    slots = cast("tuple[Any, Any]", state)[1] if type(state) is tuple else None
     return make, args, (attributes, slots), items, pairs, constructors.fill_instance
 
 
@@ -291,7 +284,7 @@ def module(_: Pickler, value: types.ModuleType) -> object:
     if name is not None:
         return constructors.module, (name,)
     state = {name: held for name, held in vars(value).items() if name != "__builtins__"}
-    return constructors.make_module, (value.__name__, value.__doc__), state, None, None, constructors.fill_module
+    return types.ModuleType, (value.__name__, value.__doc__), state, None, None, constructors.fill_module
 
 
 # Values that stand for others, or say less than they know
@@ -302,8 +295,7 @@ def reference(pickler: Pickler, value: Any) -> object:
     if target is None:
         return constructors.dead_reference, ()
     pickler.found.may_differ = True  # whether something else keeps it
-    kind = kind_of(value)
-    return constructors.make_reference, (target, value.__callback__, None if kind is ReferenceType else kind)
+    return kind_of(value), (target, value.__callback__)
 
 
 def weak_set(pickler: Pickler, value: Any) -> object:
@@ -332,14 +324,14 @@ def mapping_proxy(_: Pickler, value: types.MappingProxyType[Any, Any]) -> object
 
 def names_view(_: Pickler, value: object) -> object:
     """`keys()`, `values()`, `items()` of a dict."""
-    return constructors.names_view, (name_of(kind_of(value)).rpartition("_")[2], get_referents(value)[0])
+    return getattr(get_referents(value)[0], name_of(kind_of(value)).rpartition("_")[2]), ()
 
 
 def match(_: Pickler, value: Any) -> object:
     for way in ("match", "fullmatch", "search"):
         found = getattr(value.re, way)(value.string, value.pos, value.endpos)
         if found is not None and found.regs == value.regs:
-            return constructors.match_again, (value.re, way, value.string, value.pos, value.endpos)
+            return getattr(value.re, way), (value.string, value.pos, value.endpos)
     raise Unsaved("a match that cannot be found again")
 
 

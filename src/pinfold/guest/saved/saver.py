@@ -99,16 +99,12 @@ def _save(host: socket, state: State) -> None:
         skip=request["skip"],
         tell=tell,
     )
-    around = {"flags": state.flags, "folder": _folder(), "path": [it for it in sys.path if it not in state.path]}
+    folder = ""
+    with suppress(OSError):  # it was removed
+        folder = _getcwd()
+    around = {"flags": state.flags, "folder": folder, "path": [it for it in sys.path if it not in state.path]}
     told = {"entries": [entry.row() for entry in entries], "cells": state.cells, "around": around}
     host.sendall(_dumps(told).encode() + b"\n")
-
-
-def _folder() -> str:
-    try:
-        return _getcwd()
-    except OSError:  # it was removed
-        return ""
 
 
 def _line(host: socket) -> bytes:

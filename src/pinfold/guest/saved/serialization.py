@@ -82,9 +82,8 @@ def save(
 class _Part:
     """Variables that are saved as one, because they share what only they hold."""
 
-    def __init__(self, own: dict[str, object], kind: str, stream: Stream, found: Found) -> None:
+    def __init__(self, own: dict[str, object], stream: Stream, found: Found) -> None:
         self.own = own
-        self.kind = kind
         self.stream = stream
         self.found = found
         self.digest = ""
@@ -224,16 +223,9 @@ class _Saving:
 
     def _pickle(self, own: dict[str, object]) -> _Part:
         stream = Stream(self._each_bytes * len(own))
-        value = next(iter(own.values()))
-        if len(own) == 1 and arrays.is_npy(value, self._graph.memory):
-            stream.keep(arrays.npy_pieces(value))
-            found = Found()
-            found.seen[id(value)] = value
-            self._graph.memory.add(arrays.root_of(value), value, found.memory)
-            return _Part(own, "npy", stream, found)
         pickler = Pickler(stream, self._graph, own)
         pickler.dump(own)
-        return _Part(own, "pickle", stream, pickler.found)
+        return _Part(own, stream, pickler.found)
 
     def _spread_losses(self) -> None:
         """What holds a lost variable is lost."""
@@ -316,20 +308,17 @@ class _Saving:
 
     def digest(self) -> None:
         for part in self._parts:
-            pieces: list[Piece] = part.stream.parts
-            if part.kind == "pickle":
-                apart = [part.hold([one.raw()]) for one in part.stream.apart]
-                texts = [part.hold([one]) for one in part.stream.texts]
-                header = dumps({"apart": apart, "texts": texts}).encode()
-                part.needs = [*apart, *texts]
-                pieces = [LENGTH.pack(len(header)), header, *pieces]
-            part.digest = part.hold(pieces)
+            apart = [part.hold([one.raw()]) for one in part.stream.apart]
+            texts = [part.hold([one]) for one in part.stream.texts]
+            header = dumps({"apart": apart, "texts": texts}).encode()
+            part.needs = [*apart, *texts]
+            part.digest = part.hold([LENGTH.pack(len(header)), header, *part.stream.parts])
 
     # Is it right
 
     def compare(self, known: Container[str]) -> None:
         """Read back what is small enough and was not before; what is not as it was is lost."""
-        for part in [part for part in self._parts if part.kind == "pickle"]:
+        for part in self._parts:
             is_easy = part.stream.length() > COMPARED_BYTES or part.digest in known
             if is_easy and not part.found.may_differ:
                 continue
@@ -387,7 +376,7 @@ class _Saving:
             for name in part.own:
                 if name not in self._lost:
                     notes = dict.fromkeys([*part.found.notes, *self._notes.get(name, ())])
-                    found.append(Entry(name, part.kind, note=cut("; ".join(notes)), **told))
+                    found.append(Entry(name, "pickle", note=cut("; ".join(notes)), **told))
         for name, of in self._aliases.items():
             if of in self._lost:
                 self._lost[name] = self._lost[of]

@@ -17,14 +17,10 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from json import dumps
+from typing import Any
 
 from ..kernel.processes import discard_sigchld, reap
 from ..kernel.syscalls import CLONE_PARENT, PR_SET_DUMPABLE, clone, fork, prctl
-
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from typing import Any
-
 
 _LIBRARY = re.compile(rb"/\S*/lib(?:(?:g|i|)omp|\w*openblas)[^/\s]*\.so[^\s]*")
 _HARD = 2
@@ -145,11 +141,9 @@ def _count_needed(others: int) -> int:
 
 
 def _name_of(task: str) -> bytes:
-    try:
-        with open(f"/proc/self/task/{task}/comm", "rb") as file:
-            return file.read().strip()
-    except OSError:  # it has ended
-        return b""
+    with suppress(OSError), open(f"/proc/self/task/{task}/comm", "rb") as file:  # it may have ended
+        return file.read().strip()
+    return b""
 
 
 def _count_others() -> int:

@@ -15,9 +15,11 @@ import signal
 import socket
 import struct
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from ..kernel.groups import descendants
+from ..kernel.processes import send_signal
 from .copies import BRANCH, FREED
 
 MOST = 16
@@ -169,8 +171,7 @@ class SnapshotRegistry:
             copy = self._copies.pop(cell, None)
             if copy is not None:
                 copy.waker.close()
-                with suppress(ProcessLookupError):
-                    os.kill(copy.pid, signal.SIGKILL)
+                send_signal(copy.pid, signal.SIGKILL)
 
     def keep_only(self, cells: set[int]) -> None:
         """Drop all others: they cannot be gone back to, or are of cells that never ran."""
@@ -200,39 +201,33 @@ class SnapshotRegistry:
     def end_all_but(self, spared: set[int]) -> None:
         """Every process here that is neither a copy nor one of these."""
         spared = spared | self.pids | {os.getpid()}
-        give_up_at = time.monotonic() + ENDING_S
-        while others := self.list_processes() - spared:
-            if time.monotonic() > give_up_at:
-                os.kill(-1, signal.SIGKILL)
-                os._exit(0)  # rather no session than one beside which something runs on
-            _kill_and_reap(others)
+        if not _end_all(lambda: self.list_processes() - spared):
+            os.kill(-1, signal.SIGKILL)
+            os._exit(0)  # rather no session than one beside which something runs on
         self.accept_all()
         self._awaited = {cell: by for cell, by in self._awaited.items() if by in spared}
 
     def end_from(self, first: int, spared: set[int]) -> bool:
         """Every process from this number on that is neither a copy nor one of these. Whether none is left."""
         spared = spared | self.pids | {os.getpid()}
-        give_up_at = time.monotonic() + ENDING_S
-        while time.monotonic() < give_up_at:
+
+        def find() -> set[int]:
             others = {pid for pid in self.list_processes() - spared if pid >= first}
-            if self._last < first:
-                return False  # the numbers have begun again: which came later cannot be told
-            if not others:
-                return True
-            _kill_and_reap(others)
-        return False
+            # When the numbers have begun again, which came later cannot be told.
+            return others if self._last >= first else set()
+
+        return _end_all(find) and self._last >= first
 
     def end_orphans(self, spared: set[int]) -> None:
         """Processes whose parents have ended, with all that they started; neither copies nor these."""
         self.accept_all()
         spared = spared | self.pids | {os.getpid()}
-        give_up_at = time.monotonic() + ENDING_S
-        while time.monotonic() < give_up_at:
-            orphans = {pid for pid in _list_children() if pid not in spared}
-            theirs = {one for pid in orphans for one in descendants(pid)}
-            if not orphans:
-                return
-            _kill_and_reap(orphans | theirs)
+
+        def find() -> set[int]:
+            orphans = _list_children() - spared
+            return orphans | {one for pid in orphans for one in descendants(pid)}
+
+        _end_all(find)
 
     def list_processes(self) -> set[int]:
         """All of this process namespace. Asked one by one: in /proc a process can hide, from us as well.
@@ -277,19 +272,21 @@ def _is_there(pid: int) -> bool:
     try:
         os.kill(pid, 0)
         os.close(os.pidfd_open(pid))
-    except PermissionError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
 
 
-def _kill_and_reap(pids: set[int]) -> None:
-    """Kill these, and wait for those of them that have ended and are our children."""
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    for pid in pids:
-        with suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
-    time.sleep(AGAIN_S)
+def _end_all(find: Callable[[], set[int]]) -> bool:
+    """Kill what it finds until that is nothing, and wait for those that are our children. Whether there was time for it."""
+    give_up_at = time.monotonic() + ENDING_S
+    while pids := find():
+        if time.monotonic() > give_up_at:
+            return False
+        for pid in pids:
+            send_signal(pid, signal.SIGKILL)
+        for pid in pids:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(AGAIN_S)
+    return True

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import time
@@ -16,10 +15,10 @@ from contextlib import suppress
 
 from ..kernel import syscalls
 from ..kernel.groups import descendants, memory_in_use, times_out_of_memory
-from ..kernel.processes import Freezer, is_quiet, memory_of_all
+from ..kernel.processes import Freezer, is_quiet, memory_of_all, send_signal
 from ..snapshots.copies import BRANCH, COPY_S, FREED, SAVE
 from ..snapshots.registry import SnapshotRegistry
-from .messages import MESSAGE_BYTES, Request, read_request, send_answer, wake_on_child_exit
+from .messages import MESSAGE_BYTES, Events, Request, read_request, send_answer
 from .mounts import attach_mounts, guard, mask_in_views, mount_branch_view, open_mount, unmount_branch_view
 
 CAPABILITIES = (2, 19, 21)
@@ -42,9 +41,10 @@ class EgressListener:
     When a program connects, a relay is forked; one that is ended is made again. Made with the power to bind a low port.
     """
 
-    def __init__(self, asked: Request) -> None:
-        self.relay = 0
-        """Its process, if there is one."""
+    def __init__(self, asked: Request, events: Events, relays: set[int]) -> None:
+        """`relays`: where its process is noted, while there is one."""
+        self._events = events
+        self._relays = relays
         self.again_at: float | None = None
         """When to listen again after one has ended."""
         self._path: str = asked["socket"]
@@ -53,36 +53,37 @@ class EgressListener:
         self._listener.bind(("127.0.0.1", asked["port"]))
         self._listener.listen(BACKLOG)
         self._listener.setblocking(False)
+        self._listen()
 
-    def fileno(self) -> int:
-        return self._listener.fileno()
+    def _listen(self) -> None:
+        self.again_at = None
+        self._events.watch(self._listener.fileno(), self._open_relay)
 
-    def open_relay(self) -> None:
-        """A program waits to be connected."""
+    def _open_relay(self) -> None:
+        """A program waits to be connected. From now on the relay listens."""
+        self._events.unwatch(self._listener.fileno())
         try:
-            self.relay = syscalls.fork()
+            relay = syscalls.fork()
         except OSError:  # no room for another process now
             self.schedule_listening()
             return
-        if self.relay == 0:
+        if relay == 0:
             try:
                 from ..tool_calls.egress import run_relay  # with asyncio: only where something connects
 
                 run_relay(self._listener, self._path, self._filter)
             finally:
                 os._exit(0)  # it must never go on as an init
+        self._relays.add(relay)
 
     def schedule_listening(self) -> None:
         """There is no relay any more."""
-        self.relay = 0
+        self._relays.clear()
         self.again_at = time.monotonic() + RELAY_AGAIN_S
 
-    def is_due(self) -> bool:
-        """Whether to listen again from now on."""
-        if self.again_at is None or time.monotonic() < self.again_at:
-            return False
-        self.again_at = None
-        return True
+    def listen_if_due(self) -> None:
+        if self.again_at is not None and time.monotonic() >= self.again_at:
+            self._listen()
 
 
 class Init:
@@ -102,7 +103,7 @@ class Init:
         self._kept = SnapshotRegistry(line, runner)
         self._freezer = Freezer(self._kept.list_processes, lambda: os.kill(-1, signal.SIGSTOP))
         self._way_out: EgressListener | None = None
-        self._poll = select.poll()
+        self._events = Events()
         self._workspace = ""
         self._places: list[str] = []
         """Mounts the program may write to."""
@@ -138,37 +139,26 @@ class Init:
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
         syscalls.limit_capabilities(CAPABILITIES)
         syscalls.set_capabilities((WRITES_ANY, BINDS_LOW, *CAPABILITIES))
-        wake = wake_on_child_exit()
-        for source in (self._host, wake, self._kept.line):
-            self._poll.register(source, select.POLLIN)
+        self._events.watch(self._host.fileno(), self._handle_message)
+        self._events.watch_children(self._reap)
+        self._events.watch(self._kept.line.fileno(), self._accept_copies)
         self._reap()
         while True:
-            for fd, _ in self._poll.poll(self._poll_timeout()):
-                if fd == wake:
-                    with suppress(BlockingIOError):
-                        os.read(wake, 64)
-                    self._reap()
-                elif fd == self._kept.line.fileno():
-                    if not self._kept.accept_all():  # every program is gone, which poll would report for ever
-                        self._poll.unregister(fd)
-                elif self._way_out is not None and fd == self._way_out.fileno():
-                    self._poll.unregister(fd)  # from now on a relay listens
-                    self._way_out.open_relay()
-                    self._kept.reserved = self._relays
-                else:
-                    self._handle_message()
+            self._events.handle_next(self._poll_timeout())
             self._check_memory()
+
+    def _accept_copies(self) -> None:
+        if not self._kept.accept_all():  # every program is gone, of which we would be told for ever
+            self._events.unwatch(self._kept.line.fileno())
 
     def _handle_message(self) -> None:
         message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 64)
         match message:
             case b"interrupt" if self._runner:
-                with suppress(ProcessLookupError):
-                    os.killpg(self._runner, signal.SIGINT)
+                send_signal(-self._runner, signal.SIGINT)
             case b"end" if self._runner:
                 # Not its group: a copy that it has just left is still in there. The rest ends with `_on_runner_exit`.
-                with suppress(ProcessLookupError):
-                    os.kill(self._runner, signal.SIGKILL)
+                send_signal(self._runner, signal.SIGKILL)
             case b"interrupt" | b"end":
                 pass  # it has ended already
             case b"close":
@@ -184,8 +174,7 @@ class Init:
                 request = read_request(fds[0])
                 os.close(fds[0])
                 if request["pid"] in self._branches:
-                    with suppress(ProcessLookupError):
-                        os.killpg(request["pid"], request["signal"])
+                    send_signal(-request["pid"], request["signal"])
             case _ if message in self._requests:
                 self._handle_request(self._requests[message], *fds)
             case _:
@@ -208,8 +197,7 @@ class Init:
         try:
             writable = attach_mounts(request, trees)
             if request.get("egress"):
-                self._way_out = EgressListener(request["egress"])
-                self._poll.register(self._way_out, select.POLLIN)
+                self._way_out = EgressListener(request["egress"], self._events, self._kept.reserved)
             self._held = (WRITES_ANY,) if writable else ()
             syscalls.set_capabilities(CAPABILITIES, held=self._held)
             guard(request)
@@ -221,10 +209,6 @@ class Init:
         words = {name: request[name] for name in ("workspace", "limits", "environment")}
         with open(self._begin, "wb") as runner:
             runner.write(json.dumps({**words, "writable": writable}).encode())
-
-    @property
-    def _relays(self) -> set[int]:
-        return {self._way_out.relay} - {0} if self._way_out is not None else set()
 
     def _guard(self, request: Request) -> Request:
         """Files that need guarding now."""
@@ -291,7 +275,7 @@ class Init:
         """A branch is the runner from now on; everything else ends."""
         self._runner = self._kept.runner = request["pid"]
         self._forget_branches()
-        self._kept.end_all_but({self._runner} | self._relays)
+        self._kept.end_all_but({self._runner} | self._kept.reserved)
         self._unlock_places()
 
     def _forget_branches(self) -> None:
@@ -318,8 +302,7 @@ class Init:
         """Wake a copy, beside what runs: should it not come to life, nothing is lost. If asked, only one without threads."""
         self._kept.keep_only({0, *request["known"]})
         if self._candidate:
-            with suppress(ProcessLookupError):
-                os.kill(self._candidate, signal.SIGKILL)
+            send_signal(self._candidate, signal.SIGKILL)
         copy = self._kept.last_of(request["cells"])
         is_wanted = copy is not None and not (copy.threads and request["whole"])
         if is_wanted:
@@ -354,8 +337,7 @@ class Init:
 
     def _drop_savers(self) -> None:
         for pid in self._savers:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            send_signal(pid, signal.SIGKILL)
         self._savers = set()
 
     def _reap(self) -> None:
@@ -372,9 +354,8 @@ class Init:
                 self._on_runner_exit(os.waitstatus_to_exitcode(status))
             elif pid == self._candidate:
                 self._candidate = 0
-            elif self._way_out is not None and pid == self._way_out.relay:
+            elif self._way_out is not None and pid in self._kept.reserved:
                 self._way_out.schedule_listening()
-                self._kept.reserved = set()
             elif pid in self._branches:
                 unmount_branch_view(self._branches.pop(pid))
                 if not self._branches:
@@ -405,7 +386,7 @@ class Init:
     def _processes_to_keep(self) -> set[int]:
         """Branches, with what they have started, savers, a relay, and a copy that is about to be the runner."""
         theirs = {one for pid in self._branches for one in descendants(pid)}
-        return {*self._branches} | theirs | self._savers | self._relays | ({self._candidate} - {0})
+        return {*self._branches} | theirs | self._savers | self._kept.reserved | ({self._candidate} - {0})
 
     def _is_killed_for_memory(self) -> bool:
         """Whether the kernel has ended a process for it since this was asked last."""
@@ -420,16 +401,16 @@ class Init:
         is_bounded = self._oom_count is not None
         return bool(self._memory) and (not is_bounded or len(self._kept.cells) > 1 or bool(self._savers))
 
-    def _poll_timeout(self) -> float | None:
-        """Milliseconds until there is something to look at."""
+    def _poll_timeout(self) -> float:
+        """Seconds until there is something to look at; -1 if there never will be."""
         looks = [self._next_look] if self._watches_memory else []
         if self._way_out is not None and self._way_out.again_at is not None:
             looks.append(self._way_out.again_at)
-        return max(0.0, min(looks) - time.monotonic()) * 1000 if looks else None
+        return max(0.0, min(looks) - time.monotonic()) if looks else -1
 
     def _check_memory(self) -> None:
-        if self._way_out is not None and self._way_out.is_due():
-            self._poll.register(self._way_out, select.POLLIN)
+        if self._way_out is not None:
+            self._way_out.listen_if_due()
         if not self._watches_memory or time.monotonic() < self._next_look:
             return
         if self._oom_count is None:
@@ -441,7 +422,7 @@ class Init:
             self._drop_savers()
         if used > enough and not had_savers and not self._kept.drop_oldest() and self._oom_count is None:
             self._over = True
-            self._kept.end_all_but(self._relays)
+            self._kept.end_all_but(self._kept.reserved)
             self._forget_branches()
             self._unlock_places()
             if self._runner:

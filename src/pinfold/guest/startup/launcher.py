@@ -158,7 +158,8 @@ class Launcher:
             for item in (*request["mounts"], *request["view"]):
                 tree = open_tree(item, seed.outer, self._owners)
                 trees.append(tree)
-            self._limit_memory(seed, request["memory"])
+            if seed.group is not None:
+                seed.group.limit_memory(request["memory"])
             socket.send_fds(seed.control, [b"begin"], [paper, *trees])
         except OSError as error:
             self._pool.appendleft(seed)
@@ -176,11 +177,6 @@ class Launcher:
         finally:
             for fd in (paper, *trees):
                 os.close(fd)
-
-    def _limit_memory(self, seed: SpareSession, memory: int) -> None:
-        if seed.group is not None and seed.memory != memory:
-            seed.group.limit_memory(memory)
-            seed.memory = memory
 
     # --- seeds
 
@@ -232,8 +228,8 @@ class Launcher:
             if self._groups is not None and seed.is_ahead and not self._wanted:
                 # It has no other process yet: all it will start are in its group, and its init need not watch.
                 seed.group = self._groups.make(f"s{pid}", [pid])
-                self._limit_memory(seed, self._settings["memory"])
-                self._send_accounts(seed)
+                seed.group.limit_memory(self._settings["memory"])
+                seed.group.send_accounts(seed.control)
             seed.gate.send(b"1")
         except OSError as error:
             self._discard(seed)
@@ -256,13 +252,6 @@ class Launcher:
     def _close_gate(self, seed: SpareSession) -> None:
         self._events.unwatch(seed.gate.fileno())
         seed.gate.close()
-
-    def _send_accounts(self, seed: SpareSession) -> None:
-        accounts = seed.group.accounts() if seed.group is not None else []
-        if accounts:
-            socket.send_fds(seed.control, [b"count"], accounts)
-            for fd in accounts:
-                os.close(fd)
 
     def _group_late(self, seed: SpareSession) -> None:
         """For its share of the processor. Its init goes on watching its memory: a process may slip past us."""

@@ -19,11 +19,11 @@ from contextlib import suppress
 from ..kernel import syscalls
 from ..kernel.groups import Group, Groups, make_groups
 from ..kernel.landlock import restrict_zygote
-from ..kernel.processes import children, parent_of, pid_of
+from ..kernel.processes import children, parent_of, pid_of, put, reap, send_signal
 from .messages import MESSAGE_BYTES, Events, Request, describe_error, read_request, send_answer, serve_host
 from .session import OOM_SCORE
+from .zygote_handle import PIPE_BYTES, exec_zygote
 
-PIPE_BYTES = 1 << 20
 SWEEP_S = 0.05
 GRACE_S = 0.5
 """For sessions to end by themselves once they see us go."""
@@ -82,8 +82,7 @@ class Lite:
     def _become_zygote(self, channel: socket.socket, home: str) -> None:
         settings = self._settings
         os.setsid()
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write(OOM_SCORE)
+        put("/proc/self/oom_score_adj", OOM_SCORE)
         paper = os.memfd_create("settings", 0)
         words = {**settings, "lifeline": self._lifeline}
         os.write(paper, json.dumps(words).encode())
@@ -102,11 +101,8 @@ class Lite:
         os.chdir(settings["workspace"])
         restrict_zygote(settings)
         syscalls.seccomp(bytes.fromhex(settings["zygote_filter"]))
-        python = settings["python"]
-        program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
-        arguments = [python, "-I", program, "zygote", str(paper), str(channel.fileno())]
         environment = {**settings["environment"], "HOME": home, "TMPDIR": home}
-        os.execve(python, arguments, environment)
+        exec_zygote(settings["python"], environment, paper, channel.fileno())
 
     # --- sessions
 
@@ -160,7 +156,8 @@ class Lite:
                 with suppress(OSError):  # without one the session's init watches its memory
                     group = self._groups.make(f"s{pid}", [pid])
                     group.limit_memory(request["memory"])
-                    self._send_accounts(group, control[0])
+                    with socket.socket(fileno=os.dup(control[0])) as init:
+                        group.send_accounts(init)
             os.write(gate[1], b"1")
             self._events.watch(pidfd, lambda: self._on_session_exit(pidfd, folder, group))
             ends, outside = [*outside, os.dup(pidfd)], []
@@ -168,14 +165,6 @@ class Lite:
             for fd in (*inside, gate[1], *outside):
                 os.close(fd)
         return {"folder": folder}, ends
-
-    def _send_accounts(self, group: Group, control: int) -> None:
-        accounts = group.accounts()
-        if accounts:
-            with socket.socket(fileno=os.dup(control)) as session:
-                socket.send_fds(session, [b"count"], accounts[:1])
-            for fd in accounts:
-                os.close(fd)
 
     def _on_session_exit(self, pidfd: int, folder: str, group: Group | None) -> None:
         """A session's init has ended, as a rule after everything else in it."""
@@ -190,10 +179,8 @@ class Lite:
         """Ours is the zygote; what else has come to us was left behind by an init that did not end well."""
         while orphans := [pid for pid in children() if pid != self._zygote_pid]:
             for pid in orphans:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                with suppress(ChildProcessError):
-                    os.waitpid(pid, 0)
+                send_signal(pid, signal.SIGKILL)
+                reap(pid)
 
     def _make_folder(self) -> None:
         """Root's is there to pass through, not to look into; what lies in it is the owner's alone.
@@ -224,8 +211,7 @@ class Lite:
     def _end(self) -> None:
         os.close(self._alive_while_open)
         if self._zygote_pid:
-            with suppress(ProcessLookupError):
-                os.kill(self._zygote_pid, signal.SIGKILL)
+            send_signal(self._zygote_pid, signal.SIGKILL)
         began = time.monotonic()
         while time.monotonic() < began + GIVE_UP_S:
             with suppress(ChildProcessError):
@@ -235,8 +221,7 @@ class Lite:
             if not left:
                 break
             for pid in left if time.monotonic() > began + GRACE_S else ():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                send_signal(pid, signal.SIGKILL)
             time.sleep(0.002)
         if self._groups is not None:
             self._groups.close()

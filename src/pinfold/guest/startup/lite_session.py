@@ -15,22 +15,21 @@ import errno
 import fcntl
 import json
 import os
-import select
 import signal
 import socket
 import struct
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from ..cells.runner import seed_generators
-from ..kernel import syscalls
+from ..kernel import processes, syscalls
 from ..kernel.groups import times_out_of_memory
 from ..kernel.landlock import restrict_init, restrict_runner
-from ..kernel.processes import Freezer, descendants, groups_of, is_quiet, memory_of_tree, threads_of_user
 from ..serve import Server
 from .init import FILL_BYTES_PER_S
-from .messages import MESSAGE_BYTES, Request, describe_error, read_request, send_answer, wake_on_child_exit
+from .messages import MESSAGE_BYTES, Events, Request, read_request, send_answer
 from .session import default_signals, limit_self
 
 RECEIVE, SEND = 0xC0502100, 0xC0182101
@@ -198,9 +197,9 @@ def _check_signal(target: int, *, thread: bool) -> int:
     """Whether it is the session's own; the kernel then sends it."""
     if target == 0:
         return GO_ON
-    family = descendants()
+    family = processes.descendants()
     if target < -1:
-        allowed = -target in groups_of(family)
+        allowed = -target in processes.groups_of(family)
     else:
         allowed = target in family or (thread and any(os.path.exists(f"/proc/{pid}/task/{target}") for pid in family))
     if not allowed:
@@ -219,17 +218,7 @@ COUNT_AGAIN_S = 0.25
 """Root's processes are bounded by nothing but our counting them."""
 
 
-def become_session(settings: Request, fds: list[int]) -> None:
-    """Never returns."""
-    try:
-        _run_session(settings, fds)
-    except BaseException as error:
-        os.write(2, f"the session could not be confined: {describe_error(error)}\n".encode())
-    finally:
-        os._exit(1)
-
-
-def _run_session(settings: Request, fds: list[int]) -> None:
+def run_session(settings: Request, fds: list[int]) -> None:
     sheet, gate, channel, stdout, stderr, control = fds
     request = read_request(sheet)
     os.dup2(stdout, 1)
@@ -242,7 +231,7 @@ def _run_session(settings: Request, fds: list[int]) -> None:
     zygote = os.getppid()
     bounded = restrict_init(settings) and not _can_signal(zygote)
     if request["limits"].pop("NPROC", 0) and os.getuid():
-        room = request["processes"] + threads_of_user(os.getuid())
+        room = request["processes"] + processes.threads_of_user(os.getuid())
         request["limits"]["NPROC"] = room
     ours, theirs = socket.socketpair()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -281,38 +270,29 @@ class _Init:
         self._over = False
         self._next_look = 0.0
         self._errands = PrivilegedCalls(settings["writable"], request["folder"])
-        self._freezer = Freezer(lambda: {*descendants()}, lambda: self._signal_all(signal.SIGSTOP))
+        self._freezer = processes.Freezer(lambda: {*processes.descendants()}, lambda: self._signal_all(signal.SIGSTOP))
 
     def run(self, word: socket.socket) -> None:
         """Never returns."""
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-        wake = wake_on_child_exit()
         _, fds, _, _ = socket.recv_fds(word, 1, 1)
         word.close()
-        poll = select.poll()
-        for fd in (self._host.fileno(), self._lifeline, wake, *fds):
-            poll.register(fd, select.POLLIN)
+        events = Events()
+        events.watch_children(self._reap)
+        events.watch(self._host.fileno(), self._handle_message)
+        events.watch(self._lifeline, lambda: self._end(-signal.SIGKILL))
+        for fd in fds:  # none if the runner has ended already
+            events.watch(fd, partial(self._errands.serve, fd))
         self._reap()
         while True:
-            for fd, _ in poll.poll(self._poll_timeout()):
-                if fd == wake:
-                    with suppress(BlockingIOError):
-                        os.read(wake, 64)
-                    self._reap()
-                elif fd in fds:
-                    self._errands.serve(fd)
-                elif fd == self._lifeline:
-                    self._end(-signal.SIGKILL)
-                else:
-                    self._handle_message()
+            events.handle_next(self._poll_timeout())
             self._check_memory()
 
     def _handle_message(self) -> None:
         message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 2)
         match message:
             case b"interrupt":
-                with suppress(ProcessLookupError):
-                    os.killpg(self._runner, signal.SIGINT)
+                processes.send_signal(-self._runner, signal.SIGINT)
             case b"count":
                 self._oom_count = fds[0]
             case b"reap":
@@ -324,8 +304,8 @@ class _Init:
                 self._freezer.thaw()
                 self._answer(fds, {})
             case b"leftovers":  # whether anything can run while no cell does
-                others = set(descendants()) - {self._runner}
-                self._answer(fds, {"running": bool(others) or not is_quiet(self._runner)})
+                others = set(processes.descendants()) - {self._runner}
+                self._answer(fds, {"running": bool(others) or not processes.is_quiet(self._runner)})
             case _:
                 self._end(-signal.SIGKILL)
 
@@ -361,26 +341,25 @@ class _Init:
             if self._bounded:
                 os.kill(-1, number)
                 return
-        for pid in descendants():
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
+        for pid in processes.descendants():
+            processes.send_signal(pid, number)
 
     @property
     def _memory(self) -> int:
         """The limit to watch; 0 where a control group does."""
         return self._limit if self._oom_count is None else 0
 
-    def _poll_timeout(self) -> float | None:
-        """Milliseconds until the session must be looked at."""
+    def _poll_timeout(self) -> float:
+        """Seconds until the session must be looked at; -1 if it need not be."""
         if not self._memory and not self._processes:
-            return None
-        return max(0.0, self._next_look - time.monotonic()) * 1000
+            return -1
+        return max(0.0, self._next_look - time.monotonic())
 
     def _check_memory(self) -> None:
         now = time.monotonic()
         if now < self._next_look or not (self._memory or self._processes):
             return
-        used, count = memory_of_tree(self._memory or 1 << 62)
+        used, count = processes.memory_of_tree(self._memory or 1 << 62)
         if self._memory and used > self._memory:
             self._over = True
             self._signal_all(signal.SIGKILL)

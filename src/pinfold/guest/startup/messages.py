@@ -44,6 +44,21 @@ class Events:
         self._handlers[fd] = handler
         self._poll.register(fd, select.EPOLLIN)
 
+    def watch_children(self, handler: Callable[[], None]) -> None:
+        """`handler` is called when a child has ended."""
+        wake, wake_in = os.pipe()
+        for fd in (wake, wake_in):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler nothing is written to it
+
+        def on_wake() -> None:
+            with suppress(BlockingIOError):
+                os.read(wake, 64)
+            handler()
+
+        self.watch(wake, on_wake)
+
     def unwatch(self, fd: int) -> None:
         if self._handlers.pop(fd, None):
             self._poll.unregister(fd)
@@ -69,13 +84,3 @@ def serve_host(fd: int, name: str, serve: Callable[[socket.socket, Request], Non
         with suppress(OSError):  # the host is gone
             host.send(json.dumps({"error": describe_error(error, name)}).encode())
         sys.exit(1)
-
-
-def wake_on_child_exit() -> int:
-    """A descriptor that can be read when a child has ended."""
-    wake, wake_in = os.pipe()
-    for fd in (wake, wake_in):
-        os.set_blocking(fd, False)
-    signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler nothing is written to it
-    return wake

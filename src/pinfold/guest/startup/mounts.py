@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -83,26 +84,20 @@ def maps_up_to(number: int) -> bool:
 
 
 def _create_mapped_namespace(uid: int, gid: int, outer: int) -> int:
-    ready, made = os.pipe()
     done, finished = os.pipe()
-    child = os.fork()
+    child = syscalls.clone(syscalls.CLONE_NEWUSER | signal.SIGCHLD)
     if child == 0:
         try:
             os.close(finished)
-            syscalls.unshare(syscalls.CLONE_NEWUSER)
-            os.write(made, b"1")
             os.read(done, 1)
         finally:
             os._exit(0)  # whatever happens: there must be one launcher
     try:
-        os.close(made)
-        if not os.read(ready, 1):
-            raise OSError(0, "no user namespace could be made", "id map")
         write_map(str(child), (uid, gid), (outer, outer), privileged=True)
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
-        for fd in (ready, done, finished):
-            os.close(fd)
+        os.close(done)
+        os.close(finished)
         os.waitpid(child, 0)
 
 
@@ -126,8 +121,6 @@ class Root:
     def __init__(self) -> None:
         self._trees: list[tuple[str, int, bool]] = []
         self._links: list[tuple[str, str]] = []
-        self._made = {"/"}
-        """Folders that are there, and need not be looked for."""
 
     def take(self, path: str, link: str | None, is_folder: bool) -> None:
         """What `found` has found is there in the new root, read-only."""
@@ -188,11 +181,10 @@ class Root:
 
     def folder(self, path: str) -> None:
         """An empty one, to mount on."""
-        if path not in self._made:
+        if path != "/":
             self.folder(os.path.dirname(path))
             with suppress(FileExistsError):
                 os.mkdir(BASE + path, 0o755)
-            self._made.add(path)
 
 
 def find_existing(paths: Iterable[str]) -> list[tuple[str, str | None, bool]]:
@@ -206,7 +198,7 @@ def find_existing(paths: Iterable[str]) -> list[tuple[str, str | None, bool]]:
 
 def mount_tree(place: str, tree: int, *, is_folder: bool) -> None:
     """Hang a mount in."""
-    make_folder(place if is_folder else os.path.dirname(place))
+    os.makedirs(place if is_folder else os.path.dirname(place), mode=0o755, exist_ok=True)
     if not is_folder and not os.path.exists(place):
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
     syscalls.attach(tree, place)
@@ -215,16 +207,11 @@ def mount_tree(place: str, tree: int, *, is_folder: bool) -> None:
 
 def lock_root() -> None:
     """The root itself holds only places to mount on, and none can be added."""
-    syscalls.mount(
-        None,
-        "/",
-        None,
-        MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV,
-    )
+    syscalls.mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
 def unlock_root() -> None:
-    """Until `shut_root`, for more places."""
+    """Until `lock_root`, for more places."""
     syscalls.mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV)
 
 
@@ -235,10 +222,6 @@ def make_read_only(path: str) -> None:
         syscalls.set_mount_attributes(fd, syscalls.ATTR_RDONLY | syscalls.ATTR_NOSUID, recursive=True)
     finally:
         os.close(fd)
-
-
-def make_folder(path: str) -> None:
-    os.makedirs(path, mode=0o755, exist_ok=True)
 
 
 def isolate_mounts() -> None:
@@ -294,13 +277,7 @@ def guard(request: Request) -> None:
             syscalls.mount(EMPTY, place, None, MS_BIND)
     for path in request.get("hidden", ()):
         with _pin_path(path) as place:
-            syscalls.mount(
-                "hidden",
-                place,
-                "tmpfs",
-                MS_RDONLY | MS_NOSUID | MS_NODEV,
-                "size=4k,mode=555",
-            )
+            syscalls.mount("hidden", place, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=555")
     for path in request["pinned"]:
         with _pin_path(path) as place:
             syscalls.mount(place, place, None, MS_BIND)
@@ -322,7 +299,7 @@ def mount_view(place: str, below: int, above: int, *, work: str, writable: bool)
     """At `place`, the mount `below` as changed by what is in the folder `files` of the mount `above`."""
     mount_tree(BELOW, below, is_folder=True)
     mount_tree(ABOVE, above, is_folder=True)
-    make_folder(place)
+    os.makedirs(place, mode=0o755, exist_ok=True)
     _mount_view(place, BELOW, ABOVE, work)
     if not writable:
         make_read_only(place)

@@ -18,7 +18,7 @@ from ..kernel.processes import OF_ONE, bound_watches, data_of_self, put
 from ..serve import Server
 from ..snapshots.copies import Snapshots
 from .init import Init
-from .messages import Request, describe_error
+from .messages import Request
 from .mounts import BRANCHES, HOME, MOST_BRANCHES, Root
 
 INNER_ID = 1000
@@ -27,20 +27,8 @@ OOM_SCORE = "500"
 """Out of memory, the program goes before its init."""
 
 
-def become_session(settings: Request, fds: list[int]) -> None:
+def run_session(settings: Request, fds: list[int]) -> None:
     """Never returns."""
-    channel = fds[1]
-    try:
-        _run_session(settings, fds)
-    except BaseException as error:
-        os.write(2, f"the session could not be confined: {describe_error(error)}\n".encode())
-        with suppress(OSError):
-            os.close(channel)
-    finally:
-        os._exit(1)
-
-
-def _run_session(settings: Request, fds: list[int]) -> None:
     gate, channel, stdout, stderr, control = fds
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
@@ -120,13 +108,11 @@ def _run_runner(settings: Request, gate: int, channel: int, word: int, *, copies
 
 def _wait_for_request(word: int) -> Request:
     """What the session is for, once the init has its mounts in place."""
-    parts: list[bytes] = []
-    while part := os.read(word, 1 << 16):
-        parts.append(part)
-    os.close(word)
-    if not parts:
+    with open(word, "rb") as init:
+        words = init.read()
+    if not words:
         os._exit(0)  # it was not needed, or the init has said why not
-    return json.loads(b"".join(parts))
+    return json.loads(words)
 
 
 def _file_rules() -> syscalls.Landlock | None:

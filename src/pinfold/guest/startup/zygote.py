@@ -1,7 +1,7 @@
 """The zygote: imports the libraries once, then forks a session from itself for each request. Never runs a cell.
 
-That of one workspace's lite sessions was shut in before it began. Libraries are imported and used a little, so that
-sessions share the memory of it, as far as the packages are there; one thread and no file is left behind.
+That of one workspace's lite sessions was shut in before it began. Libraries are imported and IPython's shell is made, so
+that sessions share the memory of it, as far as the packages are there; one thread and no file is left behind.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
 
-from ..cells import displays, import_hooks, mime_bundle
+from ..cells import import_hooks
 from ..cells.runner import seed_generators
 from ..kernel import syscalls
 from ..saved import deserialization, saver
 from . import lite_session, session
-from .messages import MESSAGE_BYTES, Request, read_request
+from .messages import MESSAGE_BYTES, Request, describe_error, read_request
 from .mounts import find_existing
 from .zygote_handle import LONE_SESSIONS
 
@@ -57,19 +58,18 @@ def main(arguments: list[str]) -> None:
         os.set_inheritable(settings["lifeline"], False)
     else:
         _prepare(settings)
-    gc.collect()
-    gc.freeze()
-    syscalls.trim()
+    _freeze()
     seed_generators()
     launcher.send(json.dumps(fitness()).encode())
-    become_session = lite_session.become_session if channel else session.become_session
+    run_session = lite_session.run_session if channel else session.run_session
     namespaces = 0 if channel else syscalls.CLONE_NEWUSER | syscalls.NAMESPACES
     sessions, is_warm = 0, settings["warm"] != "later"
     while True:
         # The first sessions do not wait for libraries they may not use.
         if not is_warm and (sessions >= LONE_SESSIONS or not select.select([launcher], [], [], LEISURE_S)[0]):
             is_warm = True
-            import_libraries()
+            warm()
+            _freeze()
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
@@ -81,9 +81,19 @@ def main(arguments: list[str]) -> None:
             unfit, pid = {"error": f"{error.filename}: {error.strerror}"}, -1
         if pid == 0:
             launcher.detach()
-            become_session(settings, fds)
+            _become_session(run_session, settings, fds)
         _report_session(launcher, unfit, pid, fds)
         seed_generators()  # for the next
+
+
+def _become_session(run: Callable[[Request, list[int]], None], settings: Request, fds: list[int]) -> None:
+    """Never returns."""
+    try:
+        run(settings, fds)
+    except BaseException as error:
+        os.write(2, f"the session could not be confined: {describe_error(error)}\n".encode())
+    finally:
+        os._exit(1)
 
 
 def _report_session(launcher: socket.socket, unfit: Request, pid: int, fds: list[int]) -> None:
@@ -104,17 +114,16 @@ def _prepare(settings: Request) -> None:
     os.close(null)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
     if settings["warm"] == "now":
-        import_libraries()
+        warm()
     os.environ.clear()
     os.environ.update(settings["session_environment"])
     settings["found"] = find_existing([*settings["read_only"], "/etc", "/dev"])
 
 
-def import_libraries() -> None:
-    warm()
+def _freeze() -> None:
+    """What is there is shared with every session: the collector is not to touch it."""
     gc.collect()
     gc.freeze()
-    syscalls.trim()
 
 
 def fitness() -> Request:
@@ -122,41 +131,19 @@ def fitness() -> Request:
     return {} if threads == 1 else {"error": f"the zygote has {threads} threads and cannot be forked safely"}
 
 
-def warm() -> list[str]:
-    """Returns the packages that are there."""
-    before = {name: os.environ.get(name) for name in QUIET}
+def warm() -> None:
+    before = dict(os.environ)
     os.environ.update(QUIET)
     try:
         import_hooks.install_hooks()
-        found = [name for name in (*PACKAGES, *ALSO) if _try_import(name)]
+        for name in (*PACKAGES, *ALSO):
+            with suppress(Exception):  # missing, or broken: then the cell that wants it is told
+                __import__(name)
         with suppress(Exception):
             _use_ipython()
-        with suppress(Exception):
-            _use_pandas()
-        return [name for name in found if name in PACKAGES]
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _try_import(name: str) -> bool:
-    with suppress(Exception):  # missing, or broken: then the cell that wants it is told
-        __import__(name)
-        return True
-    return False
-
-
-def _use_pandas() -> None:
-    pandas = sys.modules["pandas"]
-    frame = pandas.DataFrame({"key": ["a", "b", "a"], "value": [1.0, 2.0, 3.0], "count": [1, 2, 3]})
-    for table in (frame, frame.groupby("key").agg({"value": "mean", "count": "sum"}), frame.describe()):
-        mime_bundle.rich_forms(table)
-        repr(table)
-    repr(frame.groupby("key")["value"].mean().sort_values())
-    repr(frame[frame["value"] > 1].merge(frame, on="key"))
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _use_ipython() -> None:
@@ -169,4 +156,3 @@ def _use_ipython() -> None:
         shell.input_transformer_manager.transform_cell("%time x = 1\n!true\n")
     finally:
         sys.modules["__main__"] = keep
-    displays.patch_ipython()

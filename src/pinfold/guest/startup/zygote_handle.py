@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from ..kernel import syscalls
 from ..kernel.groups import Group
+from ..kernel.processes import reap, send_signal
 from .messages import MESSAGE_BYTES, Request
 from .mounts import Root, begin_with_devices, find_existing, isolate_mounts
 
@@ -22,6 +23,12 @@ TMP_BYTES = 16 << 20
 PIPE_BYTES = 1 << 20
 LONE_SESSIONS = 2
 """The proof, and the session of a command that runs one cell: neither waits for libraries it may not use."""
+
+
+def exec_zygote(python: str, environment: dict[str, str], *arguments: int) -> None:
+    """In place of this process, which is confined already."""
+    program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
+    os.execve(python, [python, "-I", program, "zygote", *map(str, arguments)], environment)
 
 
 class Zygote:
@@ -75,10 +82,8 @@ class Zygote:
     def kill(self) -> None:
         """With it ends every session it made."""
         if self._pid:
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
-            with suppress(ChildProcessError):
-                os.waitpid(self._pid, 0)
+            send_signal(self._pid, signal.SIGKILL)
+            reap(self._pid)
             self._pid = 0
 
     def _become_zygote(self, channel: socket.socket) -> None:
@@ -106,9 +111,7 @@ class Zygote:
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         paper = os.memfd_create("settings", 0)
         os.write(paper, json.dumps(settings).encode())
-        python = settings["python"]
-        program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
-        os.execve(python, [python, "-I", program, "zygote", str(paper)], settings["environment"])
+        exec_zygote(settings["python"], settings["environment"], paper)
 
 
 class SpareSession:
@@ -119,7 +122,6 @@ class SpareSession:
         self.outer = outer
         self.pidfd = -1
         self.group: Group | None = None
-        self.memory = 0
         self.is_ahead = False
         """Of anyone who waits for it."""
         self.gate, self._gate = socket.socketpair()

@@ -8,15 +8,12 @@ something to hand over. So neither side polls.
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 from select import select
+from subprocess import PIPE, Popen, TimeoutExpired
+from typing import IO
 
 from .. import calls
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import IO
 
 PIECE = 128 << 10
 """Bytes in one call; each may take six in its arguments."""
@@ -29,14 +26,7 @@ _programs: list[_Program] = []
 
 class _Program:
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
-        self.process = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **env},
-            cwd=cwd,
-        )
+        self.process = Popen(argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={**os.environ, **env}, cwd=cwd)
         self.out = _Reader(self.process.stdout)
         self.err = _Reader(self.process.stderr)
         self.unread = b""
@@ -169,9 +159,9 @@ def _exchange(program: _Program, bell: _OutputWatcher) -> None:
     program.feed()
 
 
-def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
+def _wait_for_exit(process: Popen[bytes]) -> int:
     try:
         return process.wait(ENDING_S)
-    except subprocess.TimeoutExpired:
+    except TimeoutExpired:
         process.kill()
         return process.wait()

@@ -6,6 +6,7 @@ import os
 from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from json import JSONEncoder, loads
 
 from ..frames import Channel, Header
@@ -34,10 +35,8 @@ class Slot:
 
     def awaken(self) -> None:
         """The thread that waits."""
-        try:
+        with suppress(RuntimeError):  # it is awake
             self.wake.release()
-        except RuntimeError:  # it is awake
-            return
 
 
 class Cell:

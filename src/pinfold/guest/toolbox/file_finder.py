@@ -8,6 +8,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from .program_io import Refused, display_path
@@ -128,7 +129,7 @@ def measure(paths: list[str]) -> dict[str, Any]:
         if time.monotonic() > until or len(seen) > MEASURED:
             return {"files": files, "bytes": size, "more": True}
         full = todo.pop()
-        try:
+        with suppress(OSError):
             status = os.lstat(full)
             key = (status.st_dev, status.st_ino)
             if key in seen:
@@ -139,8 +140,6 @@ def measure(paths: list[str]) -> dict[str, Any]:
             else:
                 files += 1
                 size += status.st_size
-        except OSError:
-            continue
     return {"files": files, "bytes": size, "more": False}
 
 

@@ -69,11 +69,9 @@ def _before(path: str, full: str) -> bytes | None:
         raise Refused(f"{display_path(path)} is a folder; name a file in it")
     if not stat.S_ISREG(mode):
         raise Refused(f"{display_path(path)} is not a regular file")
-    try:
-        with open(full, "rb") as file:
-            return file.read(COMPARED + 1)
-    except PermissionError:  # it may be writable all the same
-        return b""
+    with suppress(PermissionError), open(full, "rb") as file:  # it may be writable all the same
+        return file.read(COMPARED + 1)
+    return b""
 
 
 def _describe_change(was: bytes, content: str, full: str, most: int) -> str:
@@ -139,9 +137,8 @@ def edit(path: str, old: str, new: str, expected_matches: int, dry: bool) -> dic
         raise Refused("old and new are the same")
     full = resolve_file(path)
     was = read(path, full)
-    if was.crlf or (
-        old not in was.text and _crlf(old) in was.text
-    ):  # read_file does not show how the file ends its lines
+    # read_file does not show how the file ends its lines.
+    if was.crlf or (old not in was.text and _crlf(old) in was.text):
         old, new = _crlf(old), _crlf(new)
     count = _count(was.text, old)
     if count == 0:

@@ -52,10 +52,8 @@ def parse_patch(patch: str) -> list[Change]:
     lines = patch.split("\n")
     if lines and lines[-1] == "":
         lines.pop()
-    if (
-        len(lines) > 2 and lines[0].startswith("```") and lines[-1].strip() == "```"
-    ):  # a fence of Markdown around it all
-        lines = lines[1:-1]
+    if len(lines) > 2 and lines[0].startswith("```") and lines[-1].strip() == "```":
+        lines = lines[1:-1]  # a fence of Markdown around it all
     begin = next((number for number, line in enumerate(lines) if line.strip() == "*** Begin Patch"), None)
     if begin is not None or any(_FILE.match(line) for line in lines):
         changes = _BeginPatch(lines[begin + 1 :] if begin is not None else lines).changes

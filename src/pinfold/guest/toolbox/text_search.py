@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from shutil import which
 from types import FrameType
 from typing import IO, Any, NoReturn
@@ -173,23 +174,20 @@ def _texts(top: str) -> Iterator[str]:
 
 def _search(expression: re.Pattern[str], full: str, results: _Results) -> None:
     name = display_path(full)
-    try:
-        with open(full, "rb") as file:
-            if b"\0" in file.read(LOOK):
-                return
-            file.seek(0)
-            number = 0
-            while line := file.readline(LONG):
-                number += 1
-                text = line.decode("utf-8", "replace").rstrip("\r\n")
-                if expression.search(text):
-                    results.add(name, number, text)
-                    if results.full or results.first_only:
-                        return
-                while not line.endswith(b"\n") and (line := file.readline(LONG)):
-                    pass
-    except OSError:
-        return
+    with suppress(OSError), open(full, "rb") as file:
+        if b"\0" in file.read(LOOK):
+            return
+        file.seek(0)
+        number = 0
+        while line := file.readline(LONG):
+            number += 1
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
+            if expression.search(text):
+                results.add(name, number, text)
+                if results.full or results.first_only:
+                    return
+            while not line.endswith(b"\n") and (line := file.readline(LONG)):
+                pass
 
 
 OPERATIONS = {"grep": grep}
