@@ -13,8 +13,7 @@ from inline_snapshot import snapshot
 from pinfold.sandbox import Session, open_session
 from pinfold.sandbox.providers.namespaces import Namespaces
 from pinfold.tools import BadCall, Registry, ToolFailed
-from pinfold.tools.builtin import Measured, file_tools, measure, preview
-from pinfold.tools.builtin.files import FileTools
+from pinfold.tools.builtin.files import FileTools, Measured, file_tools, measure, preview
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 APP = "def main():\n    return 1\n"

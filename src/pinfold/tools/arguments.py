@@ -6,7 +6,6 @@ import functools
 import inspect
 import json
 import re
-import sys
 import types
 import typing
 import warnings
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     import pydantic
     from pydantic_core import ErrorDetails
 
-_OURS = "pinfold."
 _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 TAKEN = "use str, int, float, bool, list, dict, Literal, a dataclass or a pydantic model"
@@ -31,8 +29,6 @@ TAKEN = "use str, int, float, bool, list, dict, Literal, a dataclass or a pydant
 _FAULTS = 5
 """Reported of one call."""
 _GIVEN = 60
-_KEPT = 512
-"""Docstrings and signatures that are remembered: every session makes its tools anew, mostly from the same functions."""
 
 _PLAIN_ARGUMENT = re.compile(r"    (\w+): (\S.*\S)")
 _MARKUP = re.compile(r"^([ \t:@-]|\w+:\s*$)", re.MULTILINE)
@@ -95,7 +91,6 @@ def describe_function(function: Callable[..., object]) -> Described:
     return read_docstring(inspect.getdoc(function) or "")
 
 
-@functools.lru_cache(maxsize=_KEPT)
 def read_docstring(text: str) -> Described:
     """Google, NumPy and reST style."""
     if "\n" not in text:
@@ -140,23 +135,12 @@ def _hints(function: Callable[..., object], title: str) -> Mapping[str, Hint]:
         plain = cast("functools.partial[Any]", plain).func
     if not inspect.isroutine(plain):
         plain = type(plain).__call__
-    module: str = getattr(plain, "__module__", None) or ""
-    annotations: Mapping[str, Any] = getattr(plain, "__annotations__", {})
     try:
-        if module.startswith(_OURS) and all(isinstance(hint, str) for hint in annotations.values()):
-            return _own_hints(module, tuple(annotations.items()))
         return get_type_hints(plain, include_extras=True)
     except NameError:  # a type that is made further down: it is there when the tool is used
         return {}
     except (SyntaxError, TypeError, AttributeError) as error:
         raise BadTool(f"{title} cannot be a tool: its types cannot be read: {error}") from error
-
-
-@functools.lru_cache(maxsize=_KEPT)
-def _own_hints(module: str, annotations: tuple[tuple[str, str], ...]) -> Mapping[str, Hint]:
-    """Types that a module of ours gives as text. It is never loaded again, so they stay the same."""
-    described = types.SimpleNamespace(__annotations__=dict(annotations))
-    return get_type_hints(described, vars(sys.modules[module]), include_extras=True)
 
 
 def _annotated_text(hint: Hint) -> str:

@@ -1,6 +1,6 @@
 """Every tool of a session by name: shown to the model, called with checked arguments. Decides no permissions.
 
-Tools of other packages are their entry points `pinfold.tools`; a package is imported only when its tool is wanted.
+Tools of other packages are their entry points `pinfold.tools`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
@@ -23,7 +22,7 @@ from pinfold.text import first_line, join_names
 from pinfold.tools.arguments import Argument, drop_null
 from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names, split_verb
 from pinfold.tools.results import BadTool, Result, ToolFailed
-from pinfold.tools.tool import AnyTool, Tool, as_tool, run
+from pinfold.tools.tool import AnyTool, Loaded, Tool, as_tool, run
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -59,8 +58,7 @@ _CATALOGUED = 8
 class Registry:
     """`enable` and `disable` are names or patterns such as `web_*`; `enable` None means all.
 
-    A disabled tool is not told and cannot be called. `shown` are those the model is told in full, None for all;
-    the others can be called just as well.
+    A disabled tool is not told and cannot be called.
     """
 
     def __init__(
@@ -69,13 +67,12 @@ class Registry:
         *,
         enable: Iterable[str] | None = None,
         disable: Iterable[str] = (),
-        shown: Iterable[str] | None = None,
     ) -> None:
         self._every: dict[str, None] = {PYTHON.name: None}
         self._tools: dict[str, AnyTool] = {}
         self._own: dict[str, tuple[AnyTool, ...]] = {}
         self._put: dict[str, tuple[AnyTool, ...]] = {}
-        self._shown = None if shown is None else tuple(shown)
+        self._shown: tuple[str, ...] | None = None
         self._cache: dict[str, Result] = {}
         """Results of tools that allow it, by call."""
         self._index: Index | None = None
@@ -139,7 +136,7 @@ class Registry:
         return patterns
 
     def show(self, shown: Iterable[str] | None) -> None:
-        """From now on, these to the model in full; None for all."""
+        """From now on the model is told of these in full; None for all. The others can be called just as well."""
         self._shown = None if shown is None else tuple(shown)
 
     @property
@@ -305,12 +302,6 @@ def _no_such(name: str, known: Iterable[str]) -> str:
 GROUP = "pinfold.tools"
 
 
-class Plugged(Struct, frozen=True):
-    tools: tuple[AnyTool, ...]
-    faults: tuple[str, ...]
-    """A line for each entry point that gave none."""
-
-
 def find_entry_points() -> Mapping[str, EntryPoint]:
     """By name; nothing is imported."""
     if not _is_any(tuple(map(_folder_state, sys.path))):
@@ -337,21 +328,18 @@ def _is_any(folders: tuple[tuple[str, int], ...]) -> bool:
     return True
 
 
-def load_plugins(wanted: Iterable[str] = ("*",)) -> Plugged:
-    """The tools of all entry points whose names match; one that is broken is named and left out."""
-    patterns = tuple(wanted)
+def load_plugins() -> Loaded:
+    """The tools of all entry points; one that is broken is named and left out."""
     tools: list[AnyTool] = []
     faults: list[str] = []
-    for name, point in sorted(find_entry_points().items()):
-        if not any(fnmatchcase(name, pattern) for pattern in patterns):
-            continue
+    for _, point in sorted(find_entry_points().items()):
         try:
             tools += _as_tools(point.load())
         except BadTool as fault:
             faults.append(_describe_fault(point, str(fault)))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - another package's fault must not stop Pinfold
             faults.append(_describe_fault(point, f"{type(error).__name__}: {error}"))
-    return Plugged(tuple(tools), tuple(faults))
+    return Loaded(tuple(tools), tuple(faults))
 
 
 def _as_tools(loaded: object) -> list[AnyTool]:

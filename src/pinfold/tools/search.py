@@ -17,18 +17,10 @@ from msgspec import Struct
 
 from pinfold.events import Json
 from pinfold.text import cap_text, join_names, printable_line
-from pinfold.tools.stubs import (
-    Form,
-    argument_lines,
-    bare_call,
-    first_sentence,
-    form_of,
-    local_name,
-    module_names,
-    short_call,
-    tools_by_name,
-)
+from pinfold.tools.stubs.forms import Form, bare_call, form_of, short_call
+from pinfold.tools.stubs.modules import argument_lines, first_sentence, local_name, tools_by_name
 from pinfold.tools.stubs.schema_types import as_list, as_object
+from pinfold.tools.stubs.shapes import module_names
 from pinfold.tools.tool import AnyTool
 
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")

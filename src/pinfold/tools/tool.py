@@ -131,6 +131,12 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
 AnyTool: TypeAlias = Tool[..., Any]
 
 
+class Loaded(Struct, frozen=True):
+    tools: tuple[AnyTool, ...]
+    faults: tuple[str, ...]
+    """A line for each file or entry point that gave none."""
+
+
 @overload
 def tool(function: Callable[P, R]) -> Tool[P, R]: ...
 @overload

@@ -91,7 +91,7 @@ class Catalogue:
         return Answer(status="ok", value=self._source(server))
 
     def _source(self, server: str) -> str:
-        from pinfold.tools.stubs import module_source
+        from pinfold.tools.stubs.modules import module_source
 
         return module_source(server, OWN_MODULES.get(server, ""), self._registry.servers.get(server, ()))
 
@@ -105,6 +105,6 @@ class Catalogue:
 
     def _modules(self) -> Mapping[str, str]:
         """By the names of their servers."""
-        from pinfold.tools.stubs import module_names
+        from pinfold.tools.stubs.shapes import module_names
 
         return module_names(list(self._registry.servers))
