@@ -79,19 +79,11 @@ class Proxy:
     @asynccontextmanager
     async def listening(self, path: Path) -> AsyncGenerator[None]:
         """Listen on a socket at `path`, in a folder of mode 0700. Raises OSError. Cuts all connections at the end."""
-        failure: Exception | None = None
         with _listener(path) as listener:
-            async with anyio.create_task_group() as tasks:
+            async with _side_tasks() as tasks:
                 tasks.start_soon(self._accept, listener, tasks)
                 tasks.start_soon(self._report)
-                try:
-                    yield
-                except Exception as error:  # noqa: BLE001 - the caller's; raised here it would come out in a group
-                    failure = error
-                finally:
-                    tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+                yield
 
     @property
     def live(self) -> int:
@@ -167,9 +159,7 @@ class Proxy:
 
     async def _connect_upstream(self, client: Line, head: Head) -> socket.socket | None:
         """None if the client hung up meanwhile. Raises NetError."""
-        server: socket.socket | None = None
-        failure: NetError | None = None
-        async with anyio.create_task_group() as tasks:
+        async with _side_tasks() as tasks:
 
             async def give_up_with_client() -> None:
                 with suppress(OSError):
@@ -177,14 +167,8 @@ class Proxy:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(give_up_with_client)
-            try:
-                server = await self.egress.connect(head.destination, head.how)
-            except NetError as error:  # raised from here it would come out in a group
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        return server
+            return await self.egress.connect(head.destination, head.how)
+        return None
 
     @contextmanager
     def _meter_traffic(self, head: Head) -> Generator[_Meter]:
@@ -285,26 +269,33 @@ class _Meter:
         self._tell(Traffic(destination=head.destination, how=head.how, sent=sent, received=received, ended=ended))
 
 
+@asynccontextmanager
+async def _side_tasks() -> AsyncGenerator[anyio.abc.TaskGroup]:
+    """Tasks that end with the body. The first error is raised as it is, not in a group."""
+    try:
+        async with anyio.create_task_group() as tasks:
+            yield tasks
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+
+
 _Job: TypeAlias = Callable[[], Awaitable[None]]
 
 
 async def _both(first: _Job, second: _Job, *, cut_by_second: bool = False) -> None:
     """Run both until both have ended, or with `cut_by_second` until the second has. If one fails, end both and raise."""
-    failures: list[OSError | BadRequest] = []
-    async with anyio.create_task_group() as tasks:
+    async with _side_tasks() as tasks:
+        ended = anyio.Event()
 
-        async def run(job: _Job, *, cuts: bool) -> None:
-            try:
-                await job()
-            except (OSError, BadRequest) as error:
-                failures.append(error)
-            if cuts or failures:
-                tasks.cancel_scope.cancel()
+        async def run_first() -> None:
+            await first()
+            ended.set()
 
-        tasks.start_soon(partial(run, first, cuts=False))
-        tasks.start_soon(partial(run, second, cuts=cut_by_second))
-    if failures:
-        raise failures[0]
+        tasks.start_soon(run_first)
+        await second()
+        if not cut_by_second:
+            await ended.wait()
 
 
 def _status(error: NetError) -> int:

@@ -209,10 +209,10 @@ class Connection:
 
     async def _request(self, ask: Callable[[ProgressFnT], Awaitable[T]]) -> T:
         """The answer, or BadCall with what became of the question."""
-        with self.patience.waiting(self.spec.timeout_s) as wait:
+        with self.patience.waiting(self.spec.timeout_s) as scope:
 
             async def on_progress(*_: object, **__: object) -> None:
-                wait.renew()
+                self.patience.renew(scope)
 
             try:
                 answer = await ask(on_progress)

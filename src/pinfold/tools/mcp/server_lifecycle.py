@@ -192,7 +192,7 @@ class Life:
             over = module.Over()
             start_s = max(self._limits.start_s, self.spec.timeout_s)
             try:
-                with patience.waiting(start_s) as wait:
+                with patience.waiting(start_s) as scope:
                     async with module.connect(
                         self.spec,
                         self._world,
@@ -202,12 +202,12 @@ class Life:
                         changed=self._heard_of_change,
                     ) as connection:
                         await self._look(connection)
-                        patience.release(wait)
+                        patience.release(scope)
                         began = anyio.current_time()
                         self._ready(start, connection)
                         await self._attend(connection)
                         why = over.why
-                if wait.scope.cancelled_caught:
+                if scope.cancelled_caught:
                     why = over.why or f"it did not answer within {start_s:g} s"
             except Exception as error:  # noqa: BLE001 - a server's failure ends that server and no other
                 why = module.explain(error, over)
