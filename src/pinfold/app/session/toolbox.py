@@ -111,11 +111,10 @@ class WebAccess:
             # It may have got as far as where the answer pointed elsewhere, and never less is told than left.
             gone = (Sent(to=str(to), out=len(url) + said, back=0),) if to in cleared else ()
             raise BadCall(str(error), sent=gone) from error
-        charset = f"; charset={page.charset}" if page.charset else ""
         return Fetched(
             status=page.status,
             url=page.url,
-            mime=f"{page.mime}{charset}",
+            mime=page.mime,
             body=page.body,
             is_cut=not page.is_whole,
             sent=_list_sent(page, said),
