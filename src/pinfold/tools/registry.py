@@ -68,8 +68,8 @@ class Registry:
         enable: Iterable[str] | None = None,
         disable: Iterable[str] = (),
     ) -> None:
-        self._every: dict[str, None] = {PYTHON.name: None}
-        self._tools: dict[str, AnyTool] = {}
+        self._every: dict[str, AnyTool | None] = {PYTHON.name: None}
+        """Those that are switched off too."""
         self._own: dict[str, tuple[AnyTool, ...]] = {}
         self._put: dict[str, tuple[AnyTool, ...]] = {}
         self._shown: tuple[str, ...] | None = None
@@ -77,18 +77,11 @@ class Registry:
         """Results of tools that allow it, by call."""
         self._index: Index | None = None
         """Of what servers have, once it is asked for."""
-        there: dict[str, AnyTool] = {}
         for tool in tools:
-            if tool.name in there or tool.name == PYTHON.name:
-                raise BadTool(f"two tools are called {tool.name!r}; give one another name")
-            there[tool.name] = tool
-        self._every.update(dict.fromkeys(there))
+            self.add(tool)
         self._wanted = None if enable is None else self._patterns("tools.enable", enable)
         self._unwanted = self._patterns("tools.disable", disable)
-        for tool in there.values():
-            self._own[tool.server] = (*self._own.get(tool.server, ()), tool)
-            self._add(tool)
-        for tool in self._tools.values():
+        for tool in self._callable():
             if tool.parameters is None:
                 # A type without a JSON schema is reported now, not in the middle of a turn.
                 _ = tool.schema
@@ -99,12 +92,10 @@ class Registry:
         It stands in the place of built-in tools of that module, which can still be called by their names.
         """
         for tool in self._put.get(server, ()):
-            self._tools.pop(tool.name, None)
             self._every.pop(tool.name, None)
         self._put[server] = tuple(tools)
         self._index = None
-        for tool in self._put[server]:
-            self._add(tool)
+        self._every.update((tool.name, tool) for tool in self._put[server])
 
     def remove(self, server: str) -> None:
         """Forget a server that was put."""
@@ -116,12 +107,10 @@ class Registry:
         if tool.name in self._every:
             raise BadTool(f"two tools are called {tool.name!r}; give one another name")
         self._own[tool.server] = (*self._own.get(tool.server, ()), tool)
-        self._add(tool)
+        self._every[tool.name] = tool
 
-    def _add(self, tool: AnyTool) -> None:
-        self._every[tool.name] = None
-        if self._is_on(tool.name):
-            self._tools[tool.name] = tool
+    def _callable(self) -> list[AnyTool]:
+        return [tool for name, tool in self._every.items() if tool and self._is_on(name)]
 
     def _is_on(self, name: str) -> bool:
         return not _matches(name, self._unwanted) and (self._wanted is None or _matches(name, self._wanted))
@@ -148,14 +137,14 @@ class Registry:
     def servers(self) -> dict[str, tuple[AnyTool, ...]]:
         """The tools in each module of `servers`."""
         return {
-            server: tuple(tool for tool in tools if tool.name in self._tools)
+            server: tuple(tool for tool in tools if self._is_on(tool.name))
             for server, tools in {**self._own, **self._put}.items()
         }
 
     def schemas(self) -> tuple[ToolSchema, ...]:
         """The schemas that the model is shown in full."""
         told = [PYTHON] if self._is_shown(PYTHON.name) else []
-        told += [_briefly(tool) for name, tool in self._tools.items() if self._is_shown(name)]
+        told += [_briefly(tool) for tool in self._callable() if self._is_shown(tool.name)]
         return tuple(told)
 
     def catalogue(self) -> str:
@@ -185,15 +174,15 @@ class Registry:
         if self._index is None:
             from pinfold.tools.search import Index
 
-            told = (tool for tools in self._put.values() for tool in tools if not self._is_shown(tool.name))
-            self._index = Index(tool for tool in told if tool.name in self._tools)
+            there = (tool for tools in self._put.values() for tool in tools)
+            self._index = Index(tool for tool in there if self._is_on(tool.name) and not self._is_shown(tool.name))
         return self._index.fitting(text, FITTING, without=without, used=used)
 
     def _is_shown(self, name: str) -> bool:
         return self._is_on(name) and (self._shown is None or _matches(name, self._shown))
 
     def get(self, name: str) -> AnyTool | None:
-        return self._tools.get(name)
+        return self._every.get(name) if self._is_on(name) else None
 
     def action(self, tool: str, args: Json) -> Action:
         """What a call proposes, with names and arguments as they are meant.
@@ -223,11 +212,11 @@ class Registry:
 
     def _arguments(self, name: str) -> tuple[Argument, ...] | None:
         """None where the tool is switched off."""
-        tool = self._tools.get(name)
+        tool = self.get(name)
         return _CODE if name == PYTHON.name else tool.arguments if tool else None
 
     def _meant_args(self, name: str, args: Json) -> Json:
-        tool, arguments = self._tools.get(name), self._arguments(name)
+        tool, arguments = self.get(name), self._arguments(name)
         return args if arguments is None else meant_args(name, arguments, (tool and tool.aliases) or {}, args)
 
     def _fits(self, name: str, args: Json) -> bool:
@@ -240,7 +229,7 @@ class Registry:
 
         Names are taken literally here: what was judged under one name is not run under another.
         """
-        tool = self._tools.get(name)
+        tool = self.get(name)
         if tool is None:
             raise ToolFailed(self._why_not(name))
         arguments = tool.check_arguments(args)
