@@ -164,13 +164,6 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
         return self.loaded.obeyed.get(SERVERS)
 
 
-class _HostSecrets:
-    """The user's secrets, as tools ask for them."""
-
-    async def secret(self, name: str, host: str) -> str | None:
-        return Secrets().get(name, host)
-
-
 def build_tools(
     options: ToolOptions,
     own: Iterable[AnyTool],
@@ -203,7 +196,7 @@ def build_tools(
     if options.declared or folder.is_dir():
         from pinfold.tools.declared import Ports, load_folder, yaml_tool
 
-        ports = Ports(inside=inside, web=web, secrets=_HostSecrets())
+        ports = Ports(inside=inside, web=web, secret=Secrets().get)
         loaded = load_folder(folder, ports)
         faults += loaded.faults
         made += [*loaded.tools, *(yaml_tool(content, name, ports) for name, content in options.declared)]

@@ -112,7 +112,7 @@ class FileTools:
             raise BadCall("max_lines is at least 1")
         if path.startswith(("blob:", "sha256:")):
             handle = path.removeprefix("blob:")
-            data = self._kept.get(handle) if self._kept else None
+            data = self._kept(handle) if self._kept else None
             if data is None:
                 raise BadCall(f"nothing is kept as {handle!r}; the end of a cut result names its handle")
             return _page(data, handle, start_line, max_lines)

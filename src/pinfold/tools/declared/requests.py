@@ -86,7 +86,7 @@ def request_of(
         check_values(parameters, values)
         url = _url(outline, values)
         headers, body = _body(outline, values)
-        secrets = await _secrets(outline, ports, host)
+        secrets = _secrets(outline, ports, host)
         for name, one in outline.headers.items():
             if one.lacks(values):
                 continue
@@ -238,10 +238,10 @@ def _fill_leaf(leaf: Json, values: Mapping[str, Json]) -> Json:
     return values[leaf.only] if leaf.only else leaf.fill(values)
 
 
-async def _secrets(outline: Outline, ports: Ports, host: str) -> dict[str, str]:
+def _secrets(outline: Outline, ports: Ports, host: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in {name for one in outline.headers.values() for name in one.secrets}:
-        value = await ports.secrets.secret(name, host) if ports.secrets else None
+        value = ports.secret(name, host) if ports.secret else None
         if not value:
             raise BadCall(f"the secret {name} is not set for {host}; the user can set it: pinfold secret set {name}")
         found[name] = value
