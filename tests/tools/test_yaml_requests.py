@@ -11,8 +11,8 @@ import pytest
 from tests.tools.real_services import PlainWeb, Server, one_secret
 
 from pinfold.tools import BadCall, Registry, Result, ToolFailed
-from pinfold.tools.declared import Ports, yaml_tool
-from pinfold.tools.ports import Fetched
+from pinfold.tools.declared.tools import yaml_tool
+from pinfold.tools.ports import Fetched, Ports
 
 pytestmark = pytest.mark.safety
 KEY = 's3cr"et\\Value/+='

@@ -36,7 +36,9 @@ _MARKUP = re.compile(r"^([ \t:@-]|\w+:\s*$)", re.MULTILINE)
 
 REQUIRED: Final = inspect.Parameter.empty
 """The default of an argument that has none."""
-JSON_TYPES: Final[Mapping[str, Any]] = {
+Hint: TypeAlias = Any
+"""A type, as an annotation has it; or the name of one that is not there yet."""
+JSON_TYPES: Final[Mapping[str, Hint]] = {
     "string": str,
     "integer": int,
     "number": float,
@@ -44,10 +46,6 @@ JSON_TYPES: Final[Mapping[str, Any]] = {
     "array": list[Any],
     "object": dict[str, Any],
 }
-
-
-Hint: TypeAlias = Any
-"""A type, as an annotation has it; or the name of one that is not there yet."""
 
 
 class Argument(Struct, frozen=True, kw_only=True):
@@ -351,7 +349,7 @@ _WORDS = {
 }
 
 
-def describe_misfit(error: ValidationError, kind: Any) -> tuple[str, str]:
+def describe_misfit(error: ValidationError, kind: Hint) -> tuple[str, str]:
     """Where a value does not fit the type it was to be converted to, by names with dots between, and what should be there."""
     said, _, where = str(error).partition(" - at `")
     is_key, path = where.startswith("key` in `"), where.strip("`").rpartition("$")[2].strip(".")

@@ -23,7 +23,7 @@ from pinfold.app.trust.secrets import Secrets
 from pinfold.events import Sent
 from pinfold.sandbox import CommandOutcome, FileRefused, NotSupported, Resumable, Session, Spec
 from pinfold.tools import SHOWN, AnyTool, BadCall
-from pinfold.tools.ports import Fetched, Inside, Kept
+from pinfold.tools.ports import Fetched, Inside, Kept, Ports
 
 if TYPE_CHECKING:
     from pinfold.net import Destination, How
@@ -194,7 +194,7 @@ def build_tools(
     faults: list[str] = []
     folder = config_dir() / "tools"
     if options.declared or folder.is_dir():
-        from pinfold.tools.declared import Ports, load_folder, yaml_tool
+        from pinfold.tools.declared.tools import load_folder, yaml_tool
 
         ports = Ports(inside=inside, web=web, secret=Secrets().get)
         loaded = load_folder(folder, ports)

@@ -6,7 +6,6 @@ import base64
 import binascii
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from importlib.resources import files
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
@@ -301,7 +300,8 @@ class FileTransfer:
     async def _run_transfer(self, do: str, path: str, data: bytes = b"") -> bytes:
         if "\0" in path:
             raise BadCall("a path cannot hold a NUL")
-        argv = ["python3", "-I", "-S", "-c", _transfer_source(), do, path]
+        program = _FILE_ACCESS.read_text("utf-8") + _TRANSFER.format(limit=TRANSFER_BYTES)
+        argv = ["python3", "-I", "-S", "-c", program, do, path]
         ran = await self._inside.command(argv, timeout_s=TRANSFER_S, stdin=data)
         if ran.status != "ok":
             said = ran.stderr.decode("utf-8", "replace").strip()
@@ -310,11 +310,6 @@ class FileTransfer:
         if ran.notices:
             raise BadCall("; ".join(ran.notices))
         return ran.stdout
-
-
-@cache
-def _transfer_source() -> str:
-    return _FILE_ACCESS.read_text("utf-8") + _TRANSFER.format(limit=TRANSFER_BYTES)
 
 
 def _decode_content(content: str | None, encoded: str | None) -> bytes:

@@ -339,13 +339,18 @@ def _first(error: ValidationError) -> str:
     return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"[:300]
 
 
-def explain(error: BaseException, over: Over) -> str:
-    """Why a connection did not come about, in one line."""
+def unwrap(error: BaseException) -> BaseException:
+    """Task groups wrap what went wrong in them."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def explain(error: BaseException, over: Over) -> str:
+    """Why a connection did not come about, in one line."""
     if over.why:
         return over.why
-    match error:
+    match error := unwrap(error):
         case MCPError() if error.error.message == _BAD_STATUS:
             words = f"the server answered HTTP {over.status}"
         case MCPError():
