@@ -21,7 +21,7 @@ import anyio.abc
 from msgspec import Struct
 
 from pinfold.net.client_hello import UNRECOGNIZED_NAME, Greeting
-from pinfold.net.egress import Egress, How
+from pinfold.net.egress import Egress
 from pinfold.net.hosts import BadDestination, Destination, NetError, Refused, Unreachable
 from pinfold.net.http1 import BadRequest, Head, Line, copy, parse_head, parse_status
 
@@ -48,20 +48,9 @@ class ProxyLimits(Struct, frozen=True, kw_only=True):
     """Between two reports of traffic."""
 
 
-class Traffic(Struct, frozen=True, kw_only=True):
-    """Bytes since the last report of the same connection."""
-
-    destination: Destination
-    how: How
-    sent: int
-    """Out of this machine, counted before they are sent."""
-    received: int
-    ended: bool
-    """The last report of its connection."""
-
-
-OnTraffic: TypeAlias = Callable[[Traffic], None]
-"""Must not block."""
+OnTraffic: TypeAlias = Callable[[Destination, int, int], None]
+"""Takes the bytes out of this machine, counted before they are sent, and the bytes received since the last report of
+the same connection. Must not block."""
 
 
 class Proxy:
@@ -172,13 +161,13 @@ class Proxy:
 
     @contextmanager
     def _meter_traffic(self, head: Head) -> Generator[_Meter]:
-        meter = _Meter(head, self._on_traffic)
+        meter = _Meter(head.destination, self._on_traffic)
         self._meters.add(meter)
         try:
             yield meter
         finally:
             self._meters.discard(meter)
-            meter.report(ended=True)
+            meter.report()
 
     async def _carry(self, client: Line, server: Line, head: Head, meter: _Meter) -> None:
         with anyio.move_on_after(self._limits.idle_s) as patience:
@@ -255,18 +244,17 @@ async def _pass_greeting(client: Line, server: Line, destination: Destination, c
 
 
 class _Meter:
-    def __init__(self, head: Head, tell: OnTraffic | None) -> None:
+    def __init__(self, destination: Destination, tell: OnTraffic | None) -> None:
         self.sent = self.received = 0
-        self._head = head
+        self._destination = destination
         self._tell = tell
 
-    def report(self, *, ended: bool = False) -> None:
-        if self._tell is None or not (ended or self.sent or self.received):
+    def report(self) -> None:
+        if self._tell is None or not (self.sent or self.received):
             return
         sent, received = self.sent, self.received
         self.sent = self.received = 0
-        head = self._head
-        self._tell(Traffic(destination=head.destination, how=head.how, sent=sent, received=received, ended=ended))
+        self._tell(self._destination, sent, received)
 
 
 @asynccontextmanager

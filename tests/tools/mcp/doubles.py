@@ -49,7 +49,6 @@ class _Running:
         self.stdin: ByteSendStream = process.stdin
         self.stdout: ByteReceiveStream = process.stdout
         self.said = ""
-        self.where = "this machine"
 
     async def wait_for_exit(self) -> int | None:
         return await self.process.wait()

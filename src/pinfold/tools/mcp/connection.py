@@ -165,7 +165,6 @@ class Connection:
     patience: Patience
     answers: Answers
     limits: Limits
-    where: str
     worked: bool = False
     """A call has succeeded."""
 
@@ -283,13 +282,13 @@ async def all_pages(page: Callable[[str | None], Awaitable[tuple[Sequence[T], st
 
 async def open_streams(
     stack: AsyncExitStack, spec: ServerSpec, world: World, watch: Watch, patience: Patience
-) -> tuple[AbstractAsyncContextManager[Streams], str]:
-    """The transport to a server, and where its program runs. The stack ends the program."""
+) -> AbstractAsyncContextManager[Streams]:
+    """The transport to a server. The stack ends its program."""
     if spec.transport == "stdio":
         process = await stack.enter_async_context(world.programs.start(spec))
-        return over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}")), process.where
+        return over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}"))
     auth = signing_in(spec, world.credentials, world.person, patience.asking, watch.limits.sign_in_s)
-    return over_http(spec, watch, auth), ""
+    return over_http(spec, watch, auth)
 
 
 @asynccontextmanager
@@ -311,7 +310,7 @@ async def connect(
             changed()
 
     async with AsyncExitStack() as stack:
-        streams, where = await open_streams(stack, spec, world, Watch(over, limits), patience)
+        streams = await open_streams(stack, spec, world, Watch(over, limits), patience)
         client = Client(
             streams,
             elicitation_callback=answers.elicit,
@@ -325,9 +324,7 @@ async def connect(
         await stack.enter_async_context(client)
         # What a tool gives is held to its schema by us, in bounded time; the SDK would run any regular expression.
         client.session.validate_tool_result = _skip_check
-        yield Connection(
-            spec=spec, client=client, over=over, patience=patience, answers=answers, limits=limits, where=where
-        )
+        yield Connection(spec=spec, client=client, over=over, patience=patience, answers=answers, limits=limits)
 
 
 async def _skip_check(name: str, result: types.CallToolResult) -> None:

@@ -203,7 +203,7 @@ async def line_to(
     begun = False
     try:
         async with AsyncExitStack() as stack:
-            opening, _ = await open_streams(stack, spec, world, watch, patience)
+            opening = await open_streams(stack, spec, world, watch, patience)
             streams = await stack.enter_async_context(opening)
             dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(*streams)
             tasks = await stack.enter_async_context(anyio.create_task_group())

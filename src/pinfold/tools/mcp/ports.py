@@ -30,11 +30,6 @@ class Process(Protocol):
         """The end of what it wrote to standard error, bounded."""
         ...
 
-    @property
-    def where(self) -> str:
-        """For the user: `this machine`, or the name of the sandbox."""
-        ...
-
     async def wait_for_exit(self) -> int | None:
         """Wait for its end; its exit status, where that is known."""
         ...

@@ -33,7 +33,6 @@ class Status:
     """Tools that are offered."""
     why: str = ""
     """The last error."""
-    where: str = ""
     retry_in_s: float = 0.0
     """Until it is tried again, where it is paused."""
 
@@ -68,7 +67,6 @@ class Life:
         self._failures = 0
         self._not_before = -math.inf
         self._why = ""
-        self._where = ""
         self.now: Manifest | None = None
         """What it offered last; None if it was never asked."""
         self._told_of: frozenset[str] = frozenset()
@@ -91,7 +89,6 @@ class Life:
             state=next(state for state, holds in states if holds),
             tools=len(there.entries),
             why=why,
-            where=self._where,
             retry_in_s=max(0.0, left) if is_paused else 0.0,
         )
 
@@ -216,7 +213,6 @@ class Life:
             self._end(start, why, began)
 
     def _ready(self, start: _Start, connection: Connection) -> None:
-        self._where = connection.where
         self._connection = start.connection = connection
         start.done.set()
         self._world.on_changed(self.spec.name)
