@@ -30,7 +30,6 @@ BACKLOG = 128
 AGAIN_S = 0.1
 """Wait after `accept` failed, for example because no descriptor is left."""
 _HEAR_OUT_S = 1.0
-_LONGEST_PATH = 103
 _REASON_BYTES = 300
 _NOT_IN_A_LINE = re.compile(r"[^ -~]")
 _PHRASES = {400: "Bad Request", 403: "Forbidden", 408: "Request Timeout", 502: "Bad Gateway", 503: "Busy"}
@@ -309,24 +308,14 @@ def _listener(path: Path) -> Generator[socket.socket]:
         raise PermissionError(f"{path.parent} is open to others; the proxy's socket needs a folder of mode 0700")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.setblocking(False)
-        with _short(path) as name:
-            listener.bind(name)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            listener.bind(f"/proc/self/fd/{folder}/{path.name}")  # the kernel takes no more than 108 bytes
+        finally:
+            os.close(folder)
         path.chmod(0o600)
         listener.listen(BACKLOG)
         try:
             yield listener
         finally:
             path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _short(path: Path) -> Generator[str]:
-    """A name for the path that fits into the kernel's 108 bytes."""
-    if len(os.fsencode(path)) <= _LONGEST_PATH:
-        yield str(path)
-        return
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)

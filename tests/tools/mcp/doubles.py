@@ -169,7 +169,7 @@ class House:
 
     def servers(self, *specs: ServerSpec, limits: Limits | None = None) -> Servers:
         world = World(
-            programs=self.programs,
+            start_program=self.programs.start,
             pins=self.pins,
             credentials=self.credentials,
             person=self.person,

@@ -285,7 +285,7 @@ async def open_streams(
 ) -> AbstractAsyncContextManager[Streams]:
     """The transport to a server. The stack ends its program."""
     if spec.transport == "stdio":
-        process = await stack.enter_async_context(world.programs.start(spec))
+        process = await stack.enter_async_context(world.start_program(spec))
         return over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}"))
     auth = signing_in(spec, world.credentials, world.person, patience.asking, watch.limits.sign_in_s)
     return over_http(spec, watch, auth)

@@ -35,12 +35,6 @@ class Process(Protocol):
         ...
 
 
-class Programs(Protocol):
-    def start(self, spec: ServerSpec) -> AbstractAsyncContextManager[Process]:
-        """Run it for as long as the context lasts. Raises BadCall with what to mend."""
-        ...
-
-
 class Pins(Protocol):
     """What each server said it offers when the user last agreed, outside the agent's reach."""
 
@@ -83,7 +77,8 @@ class Sampler(Protocol):
 
 @dataclass(kw_only=True)
 class World:
-    programs: Programs
+    start_program: Callable[[ServerSpec], AbstractAsyncContextManager[Process]]
+    """Runs a server for as long as the context lasts. Raises BadCall with what to mend."""
     pins: Pins
     credentials: Credentials
     person: Person

@@ -140,11 +140,11 @@ def argument_lines(form: Form) -> list[str]:
     return _limit_lines(_argument(one, "") for one in form.parameters)
 
 
-def first_sentence(description: str, limit: int = SENTENCE_CHARS) -> str:
+def first_sentence(description: str) -> str:
     """On one line, without its full stop."""
-    head = _END.split(printable(description.strip()[: _READ * limit]), maxsplit=1)[0]
+    head = _END.split(printable(description.strip()[: _READ * SENTENCE_CHARS]), maxsplit=1)[0]
     line = " ".join(head.split()).rstrip(".:")
-    return line if len(line) <= limit else f"{line[: limit - 3].rstrip()}..."
+    return line if len(line) <= SENTENCE_CHARS else f"{line[: SENTENCE_CHARS - 3].rstrip()}..."
 
 
 def _argument(parameter: Parameter, objects: str) -> str:

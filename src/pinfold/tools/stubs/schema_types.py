@@ -91,11 +91,11 @@ class Reader:
 
     def put_together(self, schema: Json) -> Mapping[str, Json]:
         """An object with every key it may have: those of all alternatives, required where each of them requires it."""
-        whole = self._merge_schemas(schema, DEPTH)
+        whole = self._merge_schemas(schema)
         members = as_list(whole.get("anyOf") or whole.get("oneOf"))
         if not members:
             return whole
-        parts = [self._merge_schemas(member, DEPTH) for member in members[:MEMBERS]]
+        parts = [self._merge_schemas(member) for member in members[:MEMBERS]]
         own: dict[str, Json] = whole.get("properties", {})
         others: dict[str, list[Json]] = {}
         for part in parts:
@@ -130,7 +130,7 @@ class Reader:
         if parts := as_list(schema.get("allOf")):
             if len(parts) == 1 and not (_SAYS_TYPE - {"allOf"}) & schema.keys():
                 return self.read(parts[0], name, depth + 1, ref)
-            return self.read(self._merge_schemas(schema, DEPTH), name, depth + 1, ref)
+            return self.read(self._merge_schemas(schema), name, depth + 1, ref)
         if members := self._members(schema, name, depth):
             return either(members)
         match schema.get("type"):
@@ -151,7 +151,7 @@ class Reader:
         for member in members[:VALUES]:
             if "type" in own and not _SAYS_TYPE & as_object(member).keys():
                 return []
-            whole = self._merge_schemas({**own, "allOf": [member]}, DEPTH) if is_object else member
+            whole = self._merge_schemas({**own, "allOf": [member]}) if is_object else member
             found.append(self.read(whole, name, depth + 1))
         return [] if "type" in own and ANY in found else found
 
@@ -230,10 +230,10 @@ class Reader:
                 return None
         return at
 
-    def _merge_schemas(self, schema: Json, depth: int) -> dict[str, Json]:
+    def _merge_schemas(self, schema: Json) -> dict[str, Json]:
         """The schema and its `allOf` and `$ref` as one: properties are combined, for other keywords the first counts."""
         merged: dict[str, Json] = {}
-        for part in self._parts(schema, depth):
+        for part in self._parts(schema, DEPTH):
             for key, value in part.items():
                 match key:
                     case "properties":

@@ -213,10 +213,11 @@ async def inspect_servers(
         workspace = workspace_at(workspace)
     except ConfigError:
         workspace = stack.enter_context(folder("workspace"))
+    programs = Programs(workspace, provider_named(config.sandbox.provider), config.sandbox.limits(config.limits))
     world = World(
         pins=pins,
         credentials=StoredCredentials(specs),
-        programs=Programs(workspace, provider_named(config.sandbox.provider), config.sandbox.limits(config.limits)),
+        start_program=programs.start,
         person=person or absent,
         sampler=absent,
         roots=(workspace,),
