@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from itertools import accumulate
@@ -161,7 +160,7 @@ class TableViews:
 
     def __init__(self, inside: Inside) -> None:
         self._inside = inside
-        self._kept: OrderedDict[tuple[str, str, View], tuple[int, str]] = OrderedDict()
+        self._kept: dict[tuple[str, str, View], tuple[int, str]] = {}
         """By the content's hash, the file's name and the view: the content's size, and the text."""
 
     async def data_view(self, path: str, view: View = "peek", rows: int = 5) -> str:
@@ -179,7 +178,6 @@ class TableViews:
         reply = await ask(self._inside, "tables", "view", given, timeout_s=VIEW_S)
         same = reply.get("same")
         if isinstance(same, str) and (same, ending, view) in self._kept:
-            self._kept.move_to_end((same, ending, view))
             return self._kept[same, ending, view][1]
         text = reply.text()
         if view != "peek":
@@ -192,7 +190,7 @@ class TableViews:
             return  # it changed while it was read
         self._kept[digest, ending, view] = (reply.count("size"), text)
         while len(self._kept) > KEPT or sum(len(one) for _, one in self._kept.values()) > KEPT_CHARACTERS:
-            self._kept.popitem(last=False)
+            del self._kept[next(iter(self._kept))]
 
 
 def _as_tool(function: Callable[..., Any]) -> AnyTool:

@@ -114,10 +114,7 @@ class Life:
         if self._connection:
             # It has just ended; its task is about to clear up.
             await self.idle.wait()
-        if self._start is None:
-            self._begin()
-        start = self._start
-        assert start is not None
+        start = self._start or self._begin()
         await start.done.wait()
         if start.connection is None:
             raise BadCall(start.why, at_fault=True)
@@ -164,7 +161,7 @@ class Life:
         self._is_stopping = True
         self._wake.set()
 
-    def _begin(self) -> None:
+    def _begin(self) -> _Start:
         if self._is_stopping:
             raise BadCall(f"{self.spec.name} is closed")
         left = self._not_before - anyio.current_time()
@@ -174,9 +171,10 @@ class Life:
                 f"after {self._failures} failures in a row; the last one: {self._why}",
                 at_fault=True,
             )
-        self._start = _Start()
+        start = self._start = _Start()
         self.idle = anyio.Event()
-        self._tasks.start_soon(self._live, self._start, max(0.0, left))
+        self._tasks.start_soon(self._live, start, max(0.0, left))
+        return start
 
     async def _live(self, start: _Start, wait_s: float) -> None:
         began = math.inf

@@ -22,7 +22,6 @@ from pinfold.tools.stubs.shapes import (
     Plain,
     Record,
     Records,
-    Table,
     TupleOf,
     Type,
     camel,
@@ -238,8 +237,6 @@ class _Notation:
         if self._left < 0:
             return "..."
         match shape:
-            case Table():
-                return "pyarrow.Table"
             case Plain(name):
                 return name
             case Choice(values):

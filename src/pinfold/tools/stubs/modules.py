@@ -12,7 +12,7 @@ from itertools import islice
 
 from pinfold.text import cap_text, printable, printable_line
 from pinfold.tools.stubs.forms import PLAINEST, AnyTool, Form, Parameter, form_of, short
-from pinfold.tools.stubs.shapes import ANY, WRITTEN, Definitions, Table, annotation, identifiers, named_in
+from pinfold.tools.stubs.shapes import ANY, TABLE, WRITTEN, Definitions, annotation, identifiers, named_in
 
 TOOLS = 2_000
 """In one module; more are not offered."""
@@ -130,7 +130,7 @@ def docstring(description: str, form: Form) -> str:
     objects = [short(one.type, form.records) if any(named_in(one.type)) else "" for one in form.parameters]
     if lines := _limit_lines(map(_argument, form.parameters, objects)):
         parts.append("\n".join(["Args:", *(f"    {line}" for line in lines)]))
-    if isinstance(form.result, Table) or (form.result != ANY and any(named_in(form.result))):
+    if form.result == TABLE or (form.result != ANY and any(named_in(form.result))):
         parts.append(f"Returns:\n    {short(form.result, form.result_records)}")
     return "\n\n".join(parts)
 

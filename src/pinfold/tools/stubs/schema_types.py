@@ -15,6 +15,7 @@ from pinfold.tools.stubs.shapes import (
     ANY,
     MEMBERS,
     NONE,
+    TABLE,
     WRITTEN,
     Choice,
     DictOf,
@@ -23,7 +24,6 @@ from pinfold.tools.stubs.shapes import (
     Plain,
     Record,
     Scalar,
-    Table,
     TupleOf,
     Type,
     camel,
@@ -157,7 +157,7 @@ class Reader:
 
     def _read_kind(self, kind: str, schema: Mapping[str, Json], name: str, depth: int, ref: str) -> Type:
         if schema.get("contentMediaType") == ARROW:
-            return Table()
+            return TABLE
         match kind:
             case "string":
                 is_binary = schema.get("format") in ("binary", "byte") or (schema.get("contentEncoding") == "base64")
