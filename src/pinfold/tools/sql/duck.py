@@ -63,7 +63,7 @@ class DuckDB(FileEngine):
         """Raises Refused, DatabaseFault."""
         with self._in_time(), self._faults():
             if statement.form == "told":
-                told = self._connection.execute(statement.text, params).fetch_arrow_table()
+                told = self._connection.sql(statement.text, params=params).to_arrow_table()
                 return gather_rows(told.to_batches(), told.schema, bounds)
             asked = self._connection.sql(statement.text, params=params)
             kinds = [str(kind) for kind in asked.types]
@@ -80,7 +80,7 @@ class DuckDB(FileEngine):
     def ask(self, sql: str) -> list[dict[str, Json]]:
         """Run a query of Pinfold's own."""
         with self._in_time(), self._faults():
-            return self._connection.execute(sql).fetch_arrow_table().to_pylist()
+            return self._connection.sql(sql).to_arrow_table().to_pylist()
 
     @contextmanager
     def _in_time(self) -> Generator[None]:
