@@ -49,7 +49,7 @@ class ProxyLimits(Struct, frozen=True, kw_only=True):
 
 OnTraffic: TypeAlias = Callable[[Destination, int, int], None]
 """Takes the bytes out of this machine, counted before they are sent, and the bytes received since the last report of
-the same connection. Must not block."""
+the same destination. Must not block."""
 
 
 class Proxy:
@@ -60,7 +60,8 @@ class Proxy:
         self._on_traffic = on_traffic
         self._limits = limits or ProxyLimits()
         self._live: set[anyio.CancelScope] = set()
-        self._meters: set[_Meter] = set()
+        self._moved: dict[Destination, list[int]] = {}
+        """Bytes out and back since the last report."""
         self._met = anyio.Event()
         """Set by a connection."""
 
@@ -100,8 +101,10 @@ class Proxy:
 
     def report(self) -> None:
         """Report traffic since the last report."""
-        for meter in tuple(self._meters):
-            meter.report()
+        while self._moved:
+            destination, (sent, received) = self._moved.popitem()
+            if self._on_traffic:
+                self._on_traffic(destination, sent, received)
 
     async def _report(self) -> None:
         while True:
@@ -142,8 +145,11 @@ class Proxy:
             await client.send(_answer(_status(error), str(error)))
         else:
             if server is not None:
-                with closing(Line(server)) as line, self._meter_traffic(head) as meter:
-                    await self._carry(client, line, head, meter)
+                with closing(Line(server)) as line:
+                    try:
+                        await self._carry(client, line, head)
+                    finally:
+                        self.report()
 
     async def _connect_upstream(self, client: Line, head: Head) -> socket.socket | None:
         """None if the client hung up meanwhile. Raises NetError."""
@@ -158,22 +164,13 @@ class Proxy:
             return await self.egress.connect(head.destination, head.how)
         return None
 
-    @contextmanager
-    def _meter_traffic(self, head: Head) -> Generator[_Meter]:
-        meter = _Meter(head.destination, self._on_traffic)
-        self._meters.add(meter)
-        try:
-            yield meter
-        finally:
-            self._meters.discard(meter)
-            meter.report()
-
-    async def _carry(self, client: Line, server: Line, head: Head, meter: _Meter) -> None:
+    async def _carry(self, client: Line, server: Line, head: Head) -> None:
         with anyio.move_on_after(self._limits.idle_s) as patience:
 
             def count(sent: int, received: int = 0) -> None:
-                meter.sent += sent
-                meter.received += received
+                moved = self._moved.setdefault(head.destination, [0, 0])
+                moved[0] += sent
+                moved[1] += received
                 patience.deadline = anyio.current_time() + self._limits.idle_s
 
             back = partial(count, 0)
@@ -240,20 +237,6 @@ async def _pass_greeting(client: Line, server: Line, destination: Destination, c
         count(len(passed))
         await server.send(passed)
     server.end_sending()
-
-
-class _Meter:
-    def __init__(self, destination: Destination, tell: OnTraffic | None) -> None:
-        self.sent = self.received = 0
-        self._destination = destination
-        self._tell = tell
-
-    def report(self) -> None:
-        if self._tell is None or not (self.sent or self.received):
-            return
-        sent, received = self.sent, self.received
-        self.sent = self.received = 0
-        self._tell(self._destination, sent, received)
 
 
 @asynccontextmanager
