@@ -6,12 +6,10 @@ Tools of other packages are their entry points `pinfold.tools`.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -293,25 +291,16 @@ GROUP = "pinfold.tools"
 
 def find_entry_points() -> Mapping[str, EntryPoint]:
     """By name; nothing is imported."""
-    if not _is_any(tuple(map(_folder_state, sys.path))):
+    if not _is_any():
         return {}
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _folder_state(folder: str) -> tuple[str, int]:
-    """A folder changes when a package is installed there."""
-    place = os.path.abspath(folder)  # noqa: PTH100 - Path takes longer, and every session asks
-    with suppress(OSError):
-        return place, os.stat(place).st_mtime_ns  # noqa: PTH116
-    return place, 0
-
-
-@lru_cache(maxsize=8)
-def _is_any(folders: tuple[tuple[str, int], ...]) -> bool:
-    """Whether any package declares such an entry point. `importlib.metadata` takes a hundred times as long to say no."""
-    files = (file for folder, _ in folders for file in Path(folder).glob("*-info/entry_points.txt"))
+def _is_any() -> bool:
+    """Whether any package declares such an entry point. `importlib.metadata` takes ten times as long to say no."""
+    files = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
     with suppress(OSError):
         return any(f"[{GROUP}]".encode() in file.read_bytes() for file in files)
     return True

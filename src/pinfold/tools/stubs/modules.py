@@ -99,7 +99,7 @@ def _parameters(form: Form, names: Mapping[str, str] | None = None, *, omitted: 
 
 
 def _argument_expression(form: Form) -> str:
-    if form.more is None and not form.renames:
+    if form.more is None and all(one.name == one.identifier for one in form.parameters):
         # A third less to compile than naming each of them again.
         return "locals()"
     if form.more is not None and not form.parameters:

@@ -86,9 +86,6 @@ class Reader:
     def looked_at(self) -> int:
         return SCHEMAS - self._left
 
-    def read_root(self, name: str) -> Type:
-        return self._read_reference("#", name, 0)
-
     def put_together(self, schema: Json) -> Mapping[str, Json]:
         """An object with every key it may have: those of all alternatives, required where each of them requires it."""
         whole = self._merge_schemas(schema)
@@ -121,7 +118,7 @@ class Reader:
 
     def _own(self, schema: Mapping[str, Json], name: str, depth: int, ref: str) -> Type:
         if isinstance(pointer := schema.get("$ref"), str):
-            return self._read_reference(pointer, name, depth + 1)
+            return self.read_reference(pointer, name, depth + 1)
         if "const" in schema:
             return _choice([schema["const"]])
         if values := as_list(schema.get("enum")):
@@ -203,7 +200,7 @@ class Reader:
         )
         return Record(own)
 
-    def _read_reference(self, pointer: str, name: str, depth: int) -> Type:
+    def read_reference(self, pointer: str, name: str, depth: int = 0) -> Type:
         if pointer in self._known:
             return self._known[pointer]
         target = self._at(pointer)
