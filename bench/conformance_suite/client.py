@@ -144,7 +144,7 @@ async def main(url: str, scenario: str) -> None:
     )
     yes = Yes()
     world = World(
-        programs=NoPrograms(),
+        start_program=NoPrograms().start,
         pins=Pins(),
         credentials=Tokens(),
         person=yes,

@@ -14,7 +14,7 @@ import pytest
 from tests.net.listeners import GOOD, World, why_not
 from tests.net.proxy_client import answer_to, status_of
 
-from pinfold.net import AllowList, Destination, Egress, EgressLimits, How, Proxy, ProxyLimits, Traffic
+from pinfold.net import AllowList, Destination, Egress, EgressLimits, How, Proxy, ProxyLimits
 
 pytestmark = [pytest.mark.integration]
 
@@ -179,33 +179,39 @@ async def test_what_a_program_sends_while_the_question_is_open_arrives(places: W
 
 
 async def test_traffic_is_told_by_destination_and_every_byte_is_counted(places: World, folder: Path) -> None:
-    told: list[Traffic] = []
+    told: list[tuple[Destination, int, int]] = []
+
+    def on_traffic(to: Destination, sent: int, received: int) -> None:
+        told.append((to, sent, received))
+
+    async def told_of(sent: int, received: int) -> None:
+        with anyio.fail_after(20):
+            while sum(one[1] for one in told) < sent or sum(one[2] for one in told) < received:
+                await anyio.lowlevel.checkpoint()
+
     limits = ProxyLimits(report_s=0.01)
-    async with Proxy(egress_of(places), on_traffic=told.append, limits=limits).listening(folder / "p"):
+    async with Proxy(egress_of(places), on_traffic=on_traffic, limits=limits).listening(folder / "p"):
         client = Client(folder / "p")
         with client.socket:
             await client.say(tunnel(places))
             await client.hear(b"\r\n\r\n")
             await asyncio.get_running_loop().sock_sendall(client.socket, b"x" * 100_000)
-            with anyio.fail_after(20):
-                while sum(one.sent for one in told) < 100_000:
-                    await anyio.lowlevel.checkpoint()
-            assert not any(one.ended for one in told)
+            await told_of(100_000, 0)
             await asyncio.get_running_loop().sock_sendall(client.socket, b"\r\n\r\n")
             answer = await client.hear()
+        await told_of(100_004, len(answer))
+        tunnel_reports = len(told)
         place = f"good.example.org:{places.port}"
         await answer_to(folder / "p", f"GET http://{place}/ HTTP/1.1\r\nHost: {place}\r\n\r\n".encode())
-    tunnels = [one for one in told if one.how == "tunnel"]
-    assert sum(one.sent for one in tunnels) == 100_004
-    assert sum(one.received for one in tunnels) == len(answer)
-    assert [one.ended for one in tunnels][-1]
-    requests = [one for one in told if one.how == "request"]
-    assert sum(one.sent for one in requests) == len(places.good.said[-1])
-    assert {one.destination for one in told} == {Destination("good.example.org", places.port)}
+    tunnels, requests = told[:tunnel_reports], told[tunnel_reports:]
+    assert sum(sent for _, sent, _ in tunnels) == 100_004
+    assert sum(received for _, _, received in tunnels) == len(answer)
+    assert sum(sent for _, sent, _ in requests) == len(places.good.said[-1])
+    assert {to for to, _, _ in told} == {Destination("good.example.org", places.port)}
 
 
 async def test_what_cannot_be_told_does_not_flow_and_the_proxy_goes_on(places: World, folder: Path) -> None:
-    def fail(_traffic: Traffic) -> None:
+    def fail(_to: Destination, _sent: int, _received: int) -> None:
         raise RuntimeError("the log is full")
 
     limits = ProxyLimits(report_s=0.01)

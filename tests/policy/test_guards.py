@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.policy import Guards, check_code, strict
+from pinfold.policy import Guards, strict
+from pinfold.policy.judge import check_code
 
 pytestmark = [pytest.mark.unit, pytest.mark.installed]
 

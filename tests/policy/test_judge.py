@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 from msgspec.structs import replace
 
-from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, RunCell, Verdict
-from pinfold.policy import Facts, Guards, Reach, Taint, judge, load_rules, shell_facts
+from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, Reach, RunCell, Verdict
+from pinfold.policy import Facts, Guards, Taint, judge, load_rules, shell_facts
 
 pytestmark = [pytest.mark.unit, pytest.mark.installed]
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.events import CallTool, RunCell
-from pinfold.policy import Facts, covers, pattern_of, shell_facts
+from pinfold.policy import Facts, shell_facts
+from pinfold.policy.rules import covers, pattern_of
 from pinfold.policy.shell import read_script
 
 pytestmark = [pytest.mark.unit, pytest.mark.installed]

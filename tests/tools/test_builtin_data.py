@@ -15,7 +15,7 @@ import pytest
 from pinfold.sandbox import Limits, Session, open_session
 from pinfold.sandbox.providers.namespaces import Namespaces
 from pinfold.tools import Registry, ToolFailed
-from pinfold.tools.builtin import file_tools
+from pinfold.tools.builtin.files import file_tools
 from pinfold.tools.builtin.programs import ask, source
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]

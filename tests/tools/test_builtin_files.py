@@ -13,21 +13,10 @@ from inline_snapshot import snapshot
 from pinfold.sandbox import Session, open_session
 from pinfold.sandbox.providers.namespaces import Namespaces
 from pinfold.tools import BadCall, Registry, ToolFailed
-from pinfold.tools.builtin import Measured, file_tools, measure, preview
-from pinfold.tools.builtin.files import FileTools
+from pinfold.tools.builtin.files import FileTools, Measured, file_tools, measure, preview
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 APP = "def main():\n    return 1\n"
-
-
-class Shelf:
-    """What was too long to be shown, by its handle."""
-
-    def __init__(self, **kept: bytes) -> None:
-        self._kept = kept
-
-    def get(self, handle: str) -> bytes | None:
-        return self._kept.get(handle)
 
 
 @pytest.fixture
@@ -40,7 +29,7 @@ async def session(workspace: Path) -> AsyncGenerator[Session]:
 
 @pytest.fixture
 def registry(session: Session) -> Registry:
-    return Registry(file_tools(session, Shelf(abc=b"one\ntwo\nthree\n", long=b"x" * 50_000)))
+    return Registry(file_tools(session, {"abc": b"one\ntwo\nthree\n", "long": b"x" * 50_000}.get))
 
 
 def names(folder: Path) -> list[str]:
@@ -108,7 +97,7 @@ async def test_a_python_without_duckdb_says_how_to_have_one(workspace: Path, tmp
     venv.create(tmp_path / "bare", symlinks=True)
     (workspace / "a.csv").write_text("a\n1\n")
     async with open_session(workspace, Namespaces(tmp_path / "bare" / "bin" / "python")) as session:
-        registry = Registry(file_tools(session, Shelf()))
+        registry = Registry(file_tools(session))
         assert "data_view needs duckdb" in await failure(registry, "data_view", path="a.csv")
 
 

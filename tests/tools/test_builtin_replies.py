@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.tools import BadCall, Registry, ToolFailed
-from pinfold.tools.builtin import file_tools, measure, preview
-from pinfold.tools.builtin.files import FileTools
+from pinfold.tools.builtin.files import FileTools, file_tools, measure, preview
 from pinfold.tools.builtin.programs import REPLY, source
 
 pytestmark = [pytest.mark.unit, pytest.mark.safety]

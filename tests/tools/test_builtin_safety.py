@@ -13,7 +13,7 @@ from pinfold.sandbox import Session, Spec, open_session
 from pinfold.sandbox.guests import UnsafeLocal
 from pinfold.sandbox.providers.namespaces import Namespaces
 from pinfold.tools import Registry, ToolFailed
-from pinfold.tools.builtin import file_tools
+from pinfold.tools.builtin.files import file_tools
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Asked: TypeAlias = tuple[str, Mapping[str, object]]

@@ -24,6 +24,16 @@ several = [weather, plain]
 number = 5
 def untyped(x): ...
 """
+POINTS = {
+    "weather": "acme_tools_of_test:weather",
+    "plain": "acme_tools_of_test:plain",
+    "zz_untyped": "acme_tools_of_test:untyped",
+    "zz_number": "acme_tools_of_test:number",
+    "broken": "acme_broken_of_test:x",
+    "exits": "acme_exits_of_test:x",
+    "missing": "acme_tools_of_test:nothing",
+    "pair": "acme_tools_of_test:several",
+}
 
 
 @pytest.fixture
@@ -35,15 +45,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (site / "acme_broken_of_test.py").write_text("raise RuntimeError('no licence')")
     (site / "acme_exits_of_test.py").write_text("raise SystemExit(3)")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-tools\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[pinfold.tools]\n"
-        "weather = acme_tools_of_test:weather\nplain = acme_tools_of_test:plain\n"
-        "zz_untyped = acme_tools_of_test:untyped\nzz_number = acme_tools_of_test:number\n"
-        "broken = acme_broken_of_test:x\nexits = acme_exits_of_test:x\nmissing = acme_tools_of_test:nothing\n"
-        "pair = acme_tools_of_test:several\n"
-    )
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
-    return site
+    return info
+
+
+def declare(package: Path, *names: str) -> None:
+    lines = ["[pinfold.tools]", *(f"{name} = {POINTS[name]}" for name in names)]
+    (package / "entry_points.txt").write_text("\n".join(lines))
 
 
 @pytest.fixture(autouse=True)
@@ -53,26 +61,27 @@ def forgotten() -> None:
 
 
 def test_names_are_known_before_anything_is_imported(package: Path) -> None:
+    declare(package, "weather", "plain", "broken")
     assert {"weather", "plain", "broken"} <= set(find_entry_points())
     assert "acme_tools_of_test" not in sys.modules
 
 
-async def test_a_tool_a_function_and_a_list_are_taken(package: Path) -> None:
-    found = load_plugins(["weather", "pl*"])
+async def test_a_tool_and_a_function_are_taken(package: Path) -> None:
+    declare(package, "weather", "plain")
+    found = load_plugins()
     assert found.faults == ()
     assert [tool.name for tool in found.tools] == ["plain", "weather"]
-    assert [tool.name for tool in load_plugins(["pair"]).tools] == ["weather", "plain"]
     assert (await Registry(found.tools).call("weather", {"city": "Bern"})).text == "fine in Bern"
 
 
-def test_only_what_is_wanted_is_imported(package: Path) -> None:
-    assert load_plugins([]).tools == ()
-    assert load_plugins(["weather"]).faults == ()
-    assert "acme_broken_of_test" not in sys.modules
+def test_a_list_of_them_is_taken_too(package: Path) -> None:
+    declare(package, "pair")
+    assert [tool.name for tool in load_plugins().tools] == ["weather", "plain"]
 
 
 def test_a_broken_one_is_named_and_the_others_work(package: Path) -> None:
-    found = load_plugins(["weather", "broken", "exits", "missing", "zz_*"])
+    declare(package, "weather", "broken", "exits", "missing", "zz_untyped", "zz_number")
+    found = load_plugins()
     assert [tool.name for tool in found.tools] == ["weather"]
     assert found.faults == (
         "the tool 'broken' of acme-tools is left out: RuntimeError: no licence",

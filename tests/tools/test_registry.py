@@ -86,7 +86,8 @@ def test_a_name_that_is_none_is_told_with_the_nearest(how: dict[str, Any], words
 
 
 async def test_what_is_not_told_in_full_is_named_in_one_line_and_called_all_the_same() -> None:
-    registry = Registry(TOOLS, shown=[*SHOWN, "mine"])
+    registry = Registry(TOOLS)
+    registry.show([*SHOWN, "mine"])
     assert [schema.name for schema in registry.schemas()] == ["python", "shell", "read_file", "mine"]
     assert registry.catalogue() == (
         "More tools are Python functions: `from servers.tools import web_fetch`, then call or await it; "
@@ -115,8 +116,9 @@ async def test_what_a_tool_leaves_untold_is_taken_all_the_same() -> None:
 
 
 def test_the_line_does_not_grow_with_the_tools() -> None:
-    few = Registry([named("t0")], shown=["python"])
-    many = Registry([named(f"t{number}") for number in range(1000)], shown=["python"])
+    few, many = Registry([named("t0")]), Registry([named(f"t{number}") for number in range(1000)])
+    for registry in (few, many):
+        registry.show(["python"])
     assert many.schemas() == few.schemas() == (PYTHON,)
     assert many.catalogue() == few.catalogue()
     for number in range(300):

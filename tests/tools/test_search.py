@@ -14,7 +14,7 @@ from tests.tools.stubs.queries import QUERIES
 from pinfold.events import Effect
 from pinfold.tools import Tool
 from pinfold.tools.search import Index, search
-from pinfold.tools.stubs import local_name
+from pinfold.tools.stubs.modules import local_name
 
 pytestmark = pytest.mark.unit
 

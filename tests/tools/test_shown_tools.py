@@ -19,10 +19,9 @@ TOOLS = [shell_tool(NOWHERE, "/w"), *file_tools(NOWHERE)]
 
 
 def test_what_the_model_is_told_of_shell_and_files() -> None:
-    told = {
-        schema.name: (schema.description, schema.parameters["properties"])
-        for schema in Registry(TOOLS, shown=SHOWN).schemas()
-    }
+    registry = Registry(TOOLS)
+    registry.show(SHOWN)
+    told = {schema.name: (schema.description, schema.parameters["properties"]) for schema in registry.schemas()}
     assert told == snapshot(
         {
             "python": ("Run Python.", {"code": {"type": "string"}}),

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.tools import BadTool, Registry, Tool, ToolFailed
-from pinfold.tools.declared import Ports, load_folder, load_yaml, yaml_tool
 from pinfold.tools.declared.requests import select
+from pinfold.tools.declared.tools import load_folder, load_yaml, yaml_tool
+from pinfold.tools.ports import Ports
 
 pytestmark = pytest.mark.unit
 EXAMPLES = Path(__file__).parents[2] / "examples" / "tools"

@@ -11,7 +11,8 @@ import pytest
 
 from pinfold.sandbox import Session
 from pinfold.tools import Registry, Result, ToolFailed
-from pinfold.tools.declared import Ports, load_folder, yaml_tool
+from pinfold.tools.declared.tools import load_folder, yaml_tool
+from pinfold.tools.ports import Ports
 
 pytestmark = pytest.mark.integration
 EXAMPLES = Path(__file__).parents[2] / "examples" / "tools"

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.tools.real_services import OneSecret, PlainWeb, Server
+from tests.tools.real_services import PlainWeb, Server, one_secret
 
 from pinfold.tools import BadCall, Registry, Result, ToolFailed
-from pinfold.tools.declared import Ports, yaml_tool
-from pinfold.tools.ports import Fetched
+from pinfold.tools.declared.tools import yaml_tool
+from pinfold.tools.ports import Fetched, Ports
 
 pytestmark = pytest.mark.safety
 KEY = 's3cr"et\\Value/+='
 
 
 async def call(file: str, server: Server, /, *, web: Any = None, secret_host: str = "127.0.0.1", **args: Any) -> Result:
-    ports = Ports(web=web or PlainWeb(), secrets=OneSecret("KEY", secret_host, KEY))
+    ports = Ports(web=web or PlainWeb(), secret=one_secret("KEY", secret_host, KEY))
     tool = yaml_tool(file.replace("SERVER", server.url).encode(), "t.yaml", ports)
     assert tool.reach_of(args) == ("network", server.url.removeprefix("http://"))
     return await Registry([tool]).call(tool.name, args)

@@ -2,7 +2,7 @@
 
 from pinfold.memory.conversations import Conversations, Message, PastMessage
 from pinfold.memory.relevance import Embedder
-from pinfold.memory.store import Memory, MemoryUnusable, Note, NoteRefused, Scope, describe_note
+from pinfold.memory.store import Memory, MemoryUnusable, Note, NoteRefused, describe_note
 
 __all__ = [
     "Conversations",
@@ -13,6 +13,5 @@ __all__ = [
     "Note",
     "NoteRefused",
     "PastMessage",
-    "Scope",
     "describe_note",
 ]

@@ -14,7 +14,7 @@ from pinfold.net.hosts import (
     parse_url,
     why_special,
 )
-from pinfold.net.proxy import Proxy, ProxyLimits, Traffic
+from pinfold.net.proxy import Proxy, ProxyLimits
 
 __all__ = [
     "AllowList",
@@ -31,7 +31,6 @@ __all__ = [
     "Proxy",
     "ProxyLimits",
     "Refused",
-    "Traffic",
     "Unreachable",
     "Url",
     "fetch",

@@ -50,9 +50,8 @@ class AllowList:
     def __init__(self, patterns: Iterable[str] = ()) -> None:
         """Raises BadPattern."""
         self.patterns = tuple(patterns)
-        self._hosts: dict[str, frozenset[int]] = {}
-        self._domains: dict[str, frozenset[int]] = {}
-        """By their end, with the dot."""
+        self._names: dict[str, frozenset[int]] = {}
+        """Ports by host; a domain begins with a dot."""
         self._ranges: list[tuple[_Network, frozenset[int]]] = []
         for pattern in self.patterns:
             self._add(pattern)
@@ -61,11 +60,9 @@ class AllowList:
         address = destination.address
         if address is not None:
             return self.lists_address(address, destination.port)
-        if destination.port in self._hosts.get(destination.host, ()):
-            return True
         parts = destination.host.split(".")
-        ends = (f".{'.'.join(parts[at:])}" for at in range(1, len(parts)))
-        return any(destination.port in self._domains.get(end, ()) for end in ends)
+        domains = (f".{'.'.join(parts[at:])}" for at in range(1, len(parts)))
+        return any(destination.port in self._names.get(name, ()) for name in (destination.host, *domains))
 
     def lists_address(self, address: Address, port: int) -> bool:
         """By the address itself or a range, never by a name. Metadata addresses by themselves only."""
@@ -94,13 +91,11 @@ class AllowList:
             if is_domain:
                 raise BadPattern(f"the pattern {pattern!r} is no domain; list addresses as 10.0.0.0/8")
             self._ranges.append((ip_network(destination.host), ports))
-        elif not is_domain:
-            self._hosts[destination.host] = self._hosts.get(destination.host, frozenset()) | ports
-        elif "." not in destination.host:
+            return
+        if is_domain and "." not in destination.host:
             raise BadPattern(f"the pattern {pattern!r} is too wide; name a domain, as in '*.example.org'")
-        else:
-            end = f".{destination.host}"
-            self._domains[end] = self._domains.get(end, frozenset()) | ports
+        name = f".{destination.host}" if is_domain else destination.host
+        self._names[name] = self._names.get(name, frozenset()) | ports
 
     def _add_range(self, pattern: str) -> None:
         found = _RANGE.fullmatch(pattern)

@@ -25,7 +25,6 @@ _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _KEPT_IN_URL = "".join(map(chr, range(0x21, 0x7F)))
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t -~]*")
-_CHARSET = re.compile(r"charset\s*=\s*\"?([A-Za-z0-9_.:+-]+)", re.IGNORECASE)
 _USUAL = (("User-Agent", "pinfold"), ("Accept", "*/*"), ("Accept-Encoding", "gzip, deflate"))
 _NOT_GIVEN = frozenset(("host", "connection", "content-length", "transfer-encoding", "accept-encoding"))
 
@@ -45,16 +44,12 @@ class Fetched(Struct, frozen=True, kw_only=True):
     """The final URL, after redirects."""
     status: int
     mime: str
-    """As the server says, in lower case, without parameters; empty if it does not."""
-    charset: str
-    """As the server says; empty if it does not."""
+    """The content type as the server gave it, parameters included; empty if it did not."""
     body: bytes
     is_whole: bool
     """False: the body was longer than the limit."""
     hops: tuple[str, ...] = ()
     """The URLs asked, in order, `url` being the last."""
-    sent: int = 0
-    """Approximate bytes of the requests, without framing."""
 
 
 async def fetch(
@@ -77,18 +72,17 @@ async def fetch(
     _check(given)
     bounds = limits or FetchLimits()
     fetcher = _Fetcher(egress=egress, limits=bounds, tls=tls, method=method, body=body, left_s=bounds.whole_s)
-    here, hops, sent = first, list[str](), 0
+    here, hops = first, list[str]()
     for _ in range(bounds.redirects + 1):
         hops.append(str(here))
         if (here.scheme, here.destination) != (first.scheme, first.destination):
             given = {}  # a redirect back does not restore them
         addresses = await egress.resolve_allowed(here.destination, "request")
-        sent += len(str(here)) + sum(map(len, (*given, *given.values()))) + len(body or b"")
         got = await fetcher.got(here, given, addresses)
         if isinstance(got, Url):
             here = got
             continue
-        return replace(got, hops=tuple(hops), sent=sent)
+        return replace(got, hops=tuple(hops))
     raise Refused(f"{first} redirects more than {bounds.redirects} times")
 
 
@@ -173,13 +167,10 @@ class _Fetcher:
             if follows and answer.status in _REDIRECTS and "location" in named:
                 return url.join(named["location"])
             body = await _decode_body(answer, self.limits.body_bytes)
-        mime, _, parameters = named.get("content-type", "").partition(";")
-        charset = _CHARSET.search(parameters)
         return Fetched(
             url=str(url),
             status=answer.status,
-            mime=mime.strip().lower(),
-            charset=charset[1].lower() if charset else "",
+            mime=named.get("content-type", ""),
             body=body[: self.limits.body_bytes],
             is_whole=len(body) <= self.limits.body_bytes,
         )

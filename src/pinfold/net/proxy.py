@@ -21,7 +21,7 @@ import anyio.abc
 from msgspec import Struct
 
 from pinfold.net.client_hello import UNRECOGNIZED_NAME, Greeting
-from pinfold.net.egress import Egress, How
+from pinfold.net.egress import Egress
 from pinfold.net.hosts import BadDestination, Destination, NetError, Refused, Unreachable
 from pinfold.net.http1 import BadRequest, Head, Line, copy, parse_head, parse_status
 
@@ -30,7 +30,6 @@ BACKLOG = 128
 AGAIN_S = 0.1
 """Wait after `accept` failed, for example because no descriptor is left."""
 _HEAR_OUT_S = 1.0
-_LONGEST_PATH = 103
 _REASON_BYTES = 300
 _NOT_IN_A_LINE = re.compile(r"[^ -~]")
 _PHRASES = {400: "Bad Request", 403: "Forbidden", 408: "Request Timeout", 502: "Bad Gateway", 503: "Busy"}
@@ -48,20 +47,9 @@ class ProxyLimits(Struct, frozen=True, kw_only=True):
     """Between two reports of traffic."""
 
 
-class Traffic(Struct, frozen=True, kw_only=True):
-    """Bytes since the last report of the same connection."""
-
-    destination: Destination
-    how: How
-    sent: int
-    """Out of this machine, counted before they are sent."""
-    received: int
-    ended: bool
-    """The last report of its connection."""
-
-
-OnTraffic: TypeAlias = Callable[[Traffic], None]
-"""Must not block."""
+OnTraffic: TypeAlias = Callable[[Destination, int, int], None]
+"""Takes the bytes out of this machine, counted before they are sent, and the bytes received since the last report of
+the same destination. Must not block."""
 
 
 class Proxy:
@@ -72,26 +60,19 @@ class Proxy:
         self._on_traffic = on_traffic
         self._limits = limits or ProxyLimits()
         self._live: set[anyio.CancelScope] = set()
-        self._meters: set[_Meter] = set()
+        self._moved: dict[Destination, list[int]] = {}
+        """Bytes out and back since the last report."""
         self._met = anyio.Event()
         """Set by a connection."""
 
     @asynccontextmanager
     async def listening(self, path: Path) -> AsyncGenerator[None]:
         """Listen on a socket at `path`, in a folder of mode 0700. Raises OSError. Cuts all connections at the end."""
-        failure: Exception | None = None
         with _listener(path) as listener:
-            async with anyio.create_task_group() as tasks:
+            async with _side_tasks() as tasks:
                 tasks.start_soon(self._accept, listener, tasks)
                 tasks.start_soon(self._report)
-                try:
-                    yield
-                except Exception as error:  # noqa: BLE001 - the caller's; raised here it would come out in a group
-                    failure = error
-                finally:
-                    tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+                yield
 
     @property
     def live(self) -> int:
@@ -120,8 +101,10 @@ class Proxy:
 
     def report(self) -> None:
         """Report traffic since the last report."""
-        for meter in tuple(self._meters):
-            meter.report()
+        while self._moved:
+            destination, (sent, received) = self._moved.popitem()
+            if self._on_traffic:
+                self._on_traffic(destination, sent, received)
 
     async def _report(self) -> None:
         while True:
@@ -162,14 +145,15 @@ class Proxy:
             await client.send(_answer(_status(error), str(error)))
         else:
             if server is not None:
-                with closing(Line(server)) as line, self._meter_traffic(head) as meter:
-                    await self._carry(client, line, head, meter)
+                with closing(Line(server)) as line:
+                    try:
+                        await self._carry(client, line, head)
+                    finally:
+                        self.report()
 
     async def _connect_upstream(self, client: Line, head: Head) -> socket.socket | None:
         """None if the client hung up meanwhile. Raises NetError."""
-        server: socket.socket | None = None
-        failure: NetError | None = None
-        async with anyio.create_task_group() as tasks:
+        async with _side_tasks() as tasks:
 
             async def give_up_with_client() -> None:
                 with suppress(OSError):
@@ -177,31 +161,16 @@ class Proxy:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(give_up_with_client)
-            try:
-                server = await self.egress.connect(head.destination, head.how)
-            except NetError as error:  # raised from here it would come out in a group
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        return server
+            return await self.egress.connect(head.destination, head.how)
+        return None
 
-    @contextmanager
-    def _meter_traffic(self, head: Head) -> Generator[_Meter]:
-        meter = _Meter(head, self._on_traffic)
-        self._meters.add(meter)
-        try:
-            yield meter
-        finally:
-            self._meters.discard(meter)
-            meter.report(ended=True)
-
-    async def _carry(self, client: Line, server: Line, head: Head, meter: _Meter) -> None:
+    async def _carry(self, client: Line, server: Line, head: Head) -> None:
         with anyio.move_on_after(self._limits.idle_s) as patience:
 
             def count(sent: int, received: int = 0) -> None:
-                meter.sent += sent
-                meter.received += received
+                moved = self._moved.setdefault(head.destination, [0, 0])
+                moved[0] += sent
+                moved[1] += received
                 patience.deadline = anyio.current_time() + self._limits.idle_s
 
             back = partial(count, 0)
@@ -270,19 +239,15 @@ async def _pass_greeting(client: Line, server: Line, destination: Destination, c
     server.end_sending()
 
 
-class _Meter:
-    def __init__(self, head: Head, tell: OnTraffic | None) -> None:
-        self.sent = self.received = 0
-        self._head = head
-        self._tell = tell
-
-    def report(self, *, ended: bool = False) -> None:
-        if self._tell is None or not (ended or self.sent or self.received):
-            return
-        sent, received = self.sent, self.received
-        self.sent = self.received = 0
-        head = self._head
-        self._tell(Traffic(destination=head.destination, how=head.how, sent=sent, received=received, ended=ended))
+@asynccontextmanager
+async def _side_tasks() -> AsyncGenerator[anyio.abc.TaskGroup]:
+    """Tasks that end with the body. The first error is raised as it is, not in a group."""
+    try:
+        async with anyio.create_task_group() as tasks:
+            yield tasks
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
 
 
 _Job: TypeAlias = Callable[[], Awaitable[None]]
@@ -290,21 +255,17 @@ _Job: TypeAlias = Callable[[], Awaitable[None]]
 
 async def _both(first: _Job, second: _Job, *, cut_by_second: bool = False) -> None:
     """Run both until both have ended, or with `cut_by_second` until the second has. If one fails, end both and raise."""
-    failures: list[OSError | BadRequest] = []
-    async with anyio.create_task_group() as tasks:
+    async with _side_tasks() as tasks:
+        ended = anyio.Event()
 
-        async def run(job: _Job, *, cuts: bool) -> None:
-            try:
-                await job()
-            except (OSError, BadRequest) as error:
-                failures.append(error)
-            if cuts or failures:
-                tasks.cancel_scope.cancel()
+        async def run_first() -> None:
+            await first()
+            ended.set()
 
-        tasks.start_soon(partial(run, first, cuts=False))
-        tasks.start_soon(partial(run, second, cuts=cut_by_second))
-    if failures:
-        raise failures[0]
+        tasks.start_soon(run_first)
+        await second()
+        if not cut_by_second:
+            await ended.wait()
 
 
 def _status(error: NetError) -> int:
@@ -330,24 +291,14 @@ def _listener(path: Path) -> Generator[socket.socket]:
         raise PermissionError(f"{path.parent} is open to others; the proxy's socket needs a folder of mode 0700")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.setblocking(False)
-        with _short(path) as name:
-            listener.bind(name)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            listener.bind(f"/proc/self/fd/{folder}/{path.name}")  # the kernel takes no more than 108 bytes
+        finally:
+            os.close(folder)
         path.chmod(0o600)
         listener.listen(BACKLOG)
         try:
             yield listener
         finally:
             path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _short(path: Path) -> Generator[str]:
-    """A name for the path that fits into the kernel's 108 bytes."""
-    if len(os.fsencode(path)) <= _LONGEST_PATH:
-        yield str(path)
-        return
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)

@@ -52,10 +52,6 @@ class Guards(Struct, frozen=True, kw_only=True):
     decoded: bool = False
     """Refuse code that runs what it has decoded."""
 
-    @property
-    def are_on(self) -> bool:
-        return self.imports is not None or self.decoded
-
 
 def strict() -> Guards:
     return Guards(imports=frozenset(STRICT_IMPORTS.split()), decoded=True)
@@ -63,7 +59,7 @@ def strict() -> Guards:
 
 def check_code(code: str, guards: Guards) -> str | None:
     """Why the guards refuse the code, or None."""
-    if not guards.are_on:
+    if guards == _NO_GUARDS:
         return None
     try:
         tree = ast.parse(textwrap.dedent(code))

@@ -6,7 +6,6 @@ import functools
 import inspect
 import json
 import re
-import sys
 import types
 import typing
 import warnings
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     import pydantic
     from pydantic_core import ErrorDetails
 
-_OURS = "pinfold."
 _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 TAKEN = "use str, int, float, bool, list, dict, Literal, a dataclass or a pydantic model"
@@ -31,8 +29,6 @@ TAKEN = "use str, int, float, bool, list, dict, Literal, a dataclass or a pydant
 _FAULTS = 5
 """Reported of one call."""
 _GIVEN = 60
-_KEPT = 512
-"""Docstrings and signatures that are remembered: every session makes its tools anew, mostly from the same functions."""
 
 _PLAIN_ARGUMENT = re.compile(r"    (\w+): (\S.*\S)")
 _MARKUP = re.compile(r"^([ \t:@-]|\w+:\s*$)", re.MULTILINE)
@@ -40,7 +36,9 @@ _MARKUP = re.compile(r"^([ \t:@-]|\w+:\s*$)", re.MULTILINE)
 
 REQUIRED: Final = inspect.Parameter.empty
 """The default of an argument that has none."""
-JSON_TYPES: Final[Mapping[str, Any]] = {
+Hint: TypeAlias = Any
+"""A type, as an annotation has it; or the name of one that is not there yet."""
+JSON_TYPES: Final[Mapping[str, Hint]] = {
     "string": str,
     "integer": int,
     "number": float,
@@ -48,10 +46,6 @@ JSON_TYPES: Final[Mapping[str, Any]] = {
     "array": list[Any],
     "object": dict[str, Any],
 }
-
-
-Hint: TypeAlias = Any
-"""A type, as an annotation has it; or the name of one that is not there yet."""
 
 
 class Argument(Struct, frozen=True, kw_only=True):
@@ -95,7 +89,6 @@ def describe_function(function: Callable[..., object]) -> Described:
     return read_docstring(inspect.getdoc(function) or "")
 
 
-@functools.lru_cache(maxsize=_KEPT)
 def read_docstring(text: str) -> Described:
     """Google, NumPy and reST style."""
     if "\n" not in text:
@@ -140,23 +133,12 @@ def _hints(function: Callable[..., object], title: str) -> Mapping[str, Hint]:
         plain = cast("functools.partial[Any]", plain).func
     if not inspect.isroutine(plain):
         plain = type(plain).__call__
-    module: str = getattr(plain, "__module__", None) or ""
-    annotations: Mapping[str, Any] = getattr(plain, "__annotations__", {})
     try:
-        if module.startswith(_OURS) and all(isinstance(hint, str) for hint in annotations.values()):
-            return _own_hints(module, tuple(annotations.items()))
         return get_type_hints(plain, include_extras=True)
     except NameError:  # a type that is made further down: it is there when the tool is used
         return {}
     except (SyntaxError, TypeError, AttributeError) as error:
         raise BadTool(f"{title} cannot be a tool: its types cannot be read: {error}") from error
-
-
-@functools.lru_cache(maxsize=_KEPT)
-def _own_hints(module: str, annotations: tuple[tuple[str, str], ...]) -> Mapping[str, Hint]:
-    """Types that a module of ours gives as text. It is never loaded again, so they stay the same."""
-    described = types.SimpleNamespace(__annotations__=dict(annotations))
-    return get_type_hints(described, vars(sys.modules[module]), include_extras=True)
 
 
 def _annotated_text(hint: Hint) -> str:
@@ -366,7 +348,7 @@ _WORDS = {
 }
 
 
-def describe_misfit(error: ValidationError, kind: Any) -> tuple[str, str]:
+def describe_misfit(error: ValidationError, kind: Hint) -> tuple[str, str]:
     """Where a value does not fit the type it was to be converted to, by names with dots between, and what should be there."""
     said, _, where = str(error).partition(" - at `")
     is_key, path = where.startswith("key` in `"), where.strip("`").rpartition("$")[2].strip(".")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -50,10 +50,8 @@ class Inside(Protocol):
         ...
 
 
-class Kept(Protocol):
-    """Results that were too long to be shown whole."""
-
-    def get(self, handle: str) -> bytes | None: ...
+Kept: TypeAlias = Callable[[str], bytes | None]
+"""A result that was too long to be shown whole, by its handle."""
 
 
 class Host(Protocol):
@@ -86,15 +84,10 @@ class Web(Protocol):
         ...
 
 
-class Secrets(Protocol):
-    async def secret(self, name: str, host: str) -> str | None:
-        """Its value, if the user has set it for this host."""
-        ...
-
-
 class Ports(Struct, frozen=True, kw_only=True):
     """What declared tools run with; a missing one is reported when it is needed."""
 
     inside: Inside | None = None
     web: Web | None = None
-    secrets: Secrets | None = None
+    secret: Callable[[str, str], str | None] | None = None
+    """The value of a secret by its name, if the user has set it for this host."""

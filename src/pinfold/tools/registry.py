@@ -1,21 +1,18 @@
 """Every tool of a session by name: shown to the model, called with checked arguments. Decides no permissions.
 
-Tools of other packages are their entry points `pinfold.tools`; a package is imported only when its tool is wanted.
+Tools of other packages are their entry points `pinfold.tools`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
@@ -23,7 +20,7 @@ from pinfold.text import first_line, join_names
 from pinfold.tools.arguments import Argument, drop_null
 from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names, split_verb
 from pinfold.tools.results import BadTool, Result, ToolFailed
-from pinfold.tools.tool import AnyTool, Tool, as_tool, run
+from pinfold.tools.tool import AnyTool, Loaded, Tool, as_tool, run
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -59,8 +56,7 @@ _CATALOGUED = 8
 class Registry:
     """`enable` and `disable` are names or patterns such as `web_*`; `enable` None means all.
 
-    A disabled tool is not told and cannot be called. `shown` are those the model is told in full, None for all;
-    the others can be called just as well.
+    A disabled tool is not told and cannot be called.
     """
 
     def __init__(
@@ -69,29 +65,21 @@ class Registry:
         *,
         enable: Iterable[str] | None = None,
         disable: Iterable[str] = (),
-        shown: Iterable[str] | None = None,
     ) -> None:
-        self._every: dict[str, None] = {PYTHON.name: None}
-        self._tools: dict[str, AnyTool] = {}
+        self._every: dict[str, AnyTool | None] = {PYTHON.name: None}
+        """Those that are switched off too."""
         self._own: dict[str, tuple[AnyTool, ...]] = {}
         self._put: dict[str, tuple[AnyTool, ...]] = {}
-        self._shown = None if shown is None else tuple(shown)
+        self._shown: tuple[str, ...] | None = None
         self._cache: dict[str, Result] = {}
         """Results of tools that allow it, by call."""
         self._index: Index | None = None
         """Of what servers have, once it is asked for."""
-        there: dict[str, AnyTool] = {}
         for tool in tools:
-            if tool.name in there or tool.name == PYTHON.name:
-                raise BadTool(f"two tools are called {tool.name!r}; give one another name")
-            there[tool.name] = tool
-        self._every.update(dict.fromkeys(there))
+            self.add(tool)
         self._wanted = None if enable is None else self._patterns("tools.enable", enable)
         self._unwanted = self._patterns("tools.disable", disable)
-        for tool in there.values():
-            self._own[tool.server] = (*self._own.get(tool.server, ()), tool)
-            self._add(tool)
-        for tool in self._tools.values():
+        for tool in self._callable():
             if tool.parameters is None:
                 # A type without a JSON schema is reported now, not in the middle of a turn.
                 _ = tool.schema
@@ -102,12 +90,10 @@ class Registry:
         It stands in the place of built-in tools of that module, which can still be called by their names.
         """
         for tool in self._put.get(server, ()):
-            self._tools.pop(tool.name, None)
             self._every.pop(tool.name, None)
         self._put[server] = tuple(tools)
         self._index = None
-        for tool in self._put[server]:
-            self._add(tool)
+        self._every.update((tool.name, tool) for tool in self._put[server])
 
     def remove(self, server: str) -> None:
         """Forget a server that was put."""
@@ -119,12 +105,10 @@ class Registry:
         if tool.name in self._every:
             raise BadTool(f"two tools are called {tool.name!r}; give one another name")
         self._own[tool.server] = (*self._own.get(tool.server, ()), tool)
-        self._add(tool)
+        self._every[tool.name] = tool
 
-    def _add(self, tool: AnyTool) -> None:
-        self._every[tool.name] = None
-        if self._is_on(tool.name):
-            self._tools[tool.name] = tool
+    def _callable(self) -> list[AnyTool]:
+        return [tool for name, tool in self._every.items() if tool and self._is_on(name)]
 
     def _is_on(self, name: str) -> bool:
         return not _matches(name, self._unwanted) and (self._wanted is None or _matches(name, self._wanted))
@@ -139,7 +123,7 @@ class Registry:
         return patterns
 
     def show(self, shown: Iterable[str] | None) -> None:
-        """From now on, these to the model in full; None for all."""
+        """From now on the model is told of these in full; None for all. The others can be called just as well."""
         self._shown = None if shown is None else tuple(shown)
 
     @property
@@ -151,14 +135,14 @@ class Registry:
     def servers(self) -> dict[str, tuple[AnyTool, ...]]:
         """The tools in each module of `servers`."""
         return {
-            server: tuple(tool for tool in tools if tool.name in self._tools)
+            server: tuple(tool for tool in tools if self._is_on(tool.name))
             for server, tools in {**self._own, **self._put}.items()
         }
 
     def schemas(self) -> tuple[ToolSchema, ...]:
         """The schemas that the model is shown in full."""
         told = [PYTHON] if self._is_shown(PYTHON.name) else []
-        told += [_briefly(tool) for name, tool in self._tools.items() if self._is_shown(name)]
+        told += [_briefly(tool) for tool in self._callable() if self._is_shown(tool.name)]
         return tuple(told)
 
     def catalogue(self) -> str:
@@ -188,15 +172,15 @@ class Registry:
         if self._index is None:
             from pinfold.tools.search import Index
 
-            told = (tool for tools in self._put.values() for tool in tools if not self._is_shown(tool.name))
-            self._index = Index(tool for tool in told if tool.name in self._tools)
+            there = (tool for tools in self._put.values() for tool in tools)
+            self._index = Index(tool for tool in there if self._is_on(tool.name) and not self._is_shown(tool.name))
         return self._index.fitting(text, FITTING, without=without, used=used)
 
     def _is_shown(self, name: str) -> bool:
         return self._is_on(name) and (self._shown is None or _matches(name, self._shown))
 
     def get(self, name: str) -> AnyTool | None:
-        return self._tools.get(name)
+        return self._every.get(name) if self._is_on(name) else None
 
     def action(self, tool: str, args: Json) -> Action:
         """What a call proposes, with names and arguments as they are meant.
@@ -226,11 +210,11 @@ class Registry:
 
     def _arguments(self, name: str) -> tuple[Argument, ...] | None:
         """None where the tool is switched off."""
-        tool = self._tools.get(name)
+        tool = self.get(name)
         return _CODE if name == PYTHON.name else tool.arguments if tool else None
 
     def _meant_args(self, name: str, args: Json) -> Json:
-        tool, arguments = self._tools.get(name), self._arguments(name)
+        tool, arguments = self.get(name), self._arguments(name)
         return args if arguments is None else meant_args(name, arguments, (tool and tool.aliases) or {}, args)
 
     def _fits(self, name: str, args: Json) -> bool:
@@ -243,7 +227,7 @@ class Registry:
 
         Names are taken literally here: what was judged under one name is not run under another.
         """
-        tool = self._tools.get(name)
+        tool = self.get(name)
         if tool is None:
             raise ToolFailed(self._why_not(name))
         arguments = tool.check_arguments(args)
@@ -305,53 +289,35 @@ def _no_such(name: str, known: Iterable[str]) -> str:
 GROUP = "pinfold.tools"
 
 
-class Plugged(Struct, frozen=True):
-    tools: tuple[AnyTool, ...]
-    faults: tuple[str, ...]
-    """A line for each entry point that gave none."""
-
-
 def find_entry_points() -> Mapping[str, EntryPoint]:
     """By name; nothing is imported."""
-    if not _is_any(tuple(map(_folder_state, sys.path))):
+    if not _is_any():
         return {}
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _folder_state(folder: str) -> tuple[str, int]:
-    """A folder changes when a package is installed there."""
-    place = os.path.abspath(folder)  # noqa: PTH100 - Path takes longer, and every session asks
-    with suppress(OSError):
-        return place, os.stat(place).st_mtime_ns  # noqa: PTH116
-    return place, 0
-
-
-@lru_cache(maxsize=8)
-def _is_any(folders: tuple[tuple[str, int], ...]) -> bool:
-    """Whether any package declares such an entry point. `importlib.metadata` takes a hundred times as long to say no."""
-    files = (file for folder, _ in folders for file in Path(folder).glob("*-info/entry_points.txt"))
+def _is_any() -> bool:
+    """Whether any package declares such an entry point. `importlib.metadata` takes ten times as long to say no."""
+    files = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
     with suppress(OSError):
         return any(f"[{GROUP}]".encode() in file.read_bytes() for file in files)
     return True
 
 
-def load_plugins(wanted: Iterable[str] = ("*",)) -> Plugged:
-    """The tools of all entry points whose names match; one that is broken is named and left out."""
-    patterns = tuple(wanted)
+def load_plugins() -> Loaded:
+    """The tools of all entry points; one that is broken is named and left out."""
     tools: list[AnyTool] = []
     faults: list[str] = []
-    for name, point in sorted(find_entry_points().items()):
-        if not any(fnmatchcase(name, pattern) for pattern in patterns):
-            continue
+    for _, point in sorted(find_entry_points().items()):
         try:
             tools += _as_tools(point.load())
         except BadTool as fault:
             faults.append(_describe_fault(point, str(fault)))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - another package's fault must not stop Pinfold
             faults.append(_describe_fault(point, f"{type(error).__name__}: {error}"))
-    return Plugged(tuple(tools), tuple(faults))
+    return Loaded(tuple(tools), tuple(faults))
 
 
 def _as_tools(loaded: object) -> list[AnyTool]:

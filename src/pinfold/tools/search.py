@@ -17,18 +17,10 @@ from msgspec import Struct
 
 from pinfold.events import Json
 from pinfold.text import cap_text, join_names, printable_line
-from pinfold.tools.stubs import (
-    Form,
-    argument_lines,
-    bare_call,
-    first_sentence,
-    form_of,
-    local_name,
-    module_names,
-    short_call,
-    tools_by_name,
-)
+from pinfold.tools.stubs.forms import Form, bare_call, form_of, short_call
+from pinfold.tools.stubs.modules import argument_lines, first_sentence, local_name, tools_by_name
 from pinfold.tools.stubs.schema_types import as_list, as_object
+from pinfold.tools.stubs.shapes import module_names
 from pinfold.tools.tool import AnyTool
 
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
@@ -220,7 +212,6 @@ class Index:
         self._named: dict[str, list[int]] = {}
         self._postings: dict[str, dict[int, float]] = {}
         self._vocabulary: list[str] = []
-        self._forms: list[str] = []
 
     def search(self, words: str, limit: int = LIMIT) -> list[str]:
         """Never empty: where nothing fits, it says so and lists the servers."""
@@ -297,7 +288,6 @@ class Index:
             for word, weight in _weights(entry).items():
                 self._postings.setdefault(word, {})[at] = weight
         self._vocabulary = sorted(word for word in self._postings if word[0] != "=")
-        self._forms = [word for word in self._postings if word[0] == "="]
 
     def _scores(self, asked: str, most: int = _QUERY_WORDS) -> dict[int, float]:
         given = [word.lower() for word in WORD.findall(asked)][:most]
@@ -310,7 +300,7 @@ class Index:
         covered: dict[int, float] = {}
         whole = 0.0
         for stem, (word, share) in stems.items():
-            found = self._weights_of(stem, word)
+            found = self._weights_of(stem)
             for at, weight in self._postings.get(f"={word}", {}).items():
                 found[at] = found.get(at, 0.0) + _SAME_FORM * weight
             rarity = share * self._rarity(len(found))
@@ -332,13 +322,13 @@ class Index:
     def _rarity(self, count: int) -> float:
         return math.log(1 + (len(self._entries) - count + 0.5) / (count + 0.5))
 
-    def _weights_of(self, stem: str, word: str) -> dict[int, float]:
+    def _weights_of(self, stem: str) -> dict[int, float]:
         """Weights of a word by tool: the word itself, longer and shorter ones, else those spelled nearly so."""
         found = dict(self._postings.get(stem, {}))
         others = [one for one in self._alike(stem) if one != stem]
         share = _PART
         if not found and not others:
-            others, share = [form for form in self._forms if is_slip(word, form[1:])], _LIKE
+            others, share = [one for one in self._vocabulary if is_slip(stem, one)], _LIKE
         for one in others:
             for at, weight in self._postings[one].items():
                 found[at] = max(found.get(at, 0.0), share * weight)

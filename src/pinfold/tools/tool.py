@@ -18,6 +18,7 @@ from msgspec import Struct
 from pinfold.events import Effect, Json, Reach, ToolSchema
 from pinfold.tools.arguments import (
     Argument,
+    Hint,
     check_arguments,
     describe_function,
     model_of,
@@ -119,7 +120,7 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
     @cached_property
     def _model(self) -> type[pydantic.BaseModel]:
         # pydantic costs 0.1 s to import: only when a tool is really used.
-        hints: Mapping[str, Any] = {}
+        hints: Mapping[str, Hint] = {}
         if any(isinstance(argument.hint, str) for argument in self.arguments):
             try:
                 hints = get_type_hints(self.function, include_extras=True)
@@ -129,6 +130,12 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
 
 
 AnyTool: TypeAlias = Tool[..., Any]
+
+
+class Loaded(Struct, frozen=True):
+    tools: tuple[AnyTool, ...]
+    faults: tuple[str, ...]
+    """A line for each file or entry point that gave none."""
 
 
 @overload

@@ -49,7 +49,6 @@ class _Running:
         self.stdin: ByteSendStream = process.stdin
         self.stdout: ByteReceiveStream = process.stdout
         self.said = ""
-        self.where = "this machine"
 
     async def wait_for_exit(self) -> int | None:
         return await self.process.wait()
@@ -170,7 +169,7 @@ class House:
 
     def servers(self, *specs: ServerSpec, limits: Limits | None = None) -> Servers:
         world = World(
-            programs=self.programs,
+            start_program=self.programs.start,
             pins=self.pins,
             credentials=self.credentials,
             person=self.person,

@@ -33,13 +33,11 @@ Do it so.
 """
 
 
-def test_every_field_of_the_format_is_read() -> None:
+def test_a_file_with_every_field_of_the_format_is_read() -> None:
     assert parse_skill(FULL, "pdf-forms") == SkillFile(
         name="pdf-forms",
         description="Fill in PDF forms. Use when a PDF has fields.",
         body="# Forms\n\nDo it so.",
-        license="MIT",
-        compatibility="Needs poppler.",
         metadata={"version": "1.0", "author": "someone"},
         allowed_tools=("Bash(git:*)", "Read"),
     )

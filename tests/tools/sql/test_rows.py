@@ -94,6 +94,18 @@ POSTGRES_VALUES: list[tuple[str, Any]] = [
 ]
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+async def test_tables_of_a_file_are_listed_with_their_columns(kind: str, workers: Workers, tmp_path: Path) -> None:
+    file = tmp_path / "shop.db"
+    connection = import_module("sqlite3" if kind == "sqlite" else "duckdb").connect(str(file))
+    connection.execute("CREATE TABLE goods (id INTEGER NOT NULL, name TEXT)")
+    connection.close()
+    listed = await workers.ask(Source(name=kind, address=read_address(f"{kind}://{file}")), None)
+    assert [(one["name"], one["kind"], list(one["columns"])) for one in listed.told.value] == [
+        ("goods", "table", ["id", "name"])
+    ]
+
+
 @pytest.fixture
 async def postgres_row(postgres: Cluster, workers: Workers) -> Ask:
     postgres.run(

@@ -16,7 +16,8 @@ from tests.tools.stubs.known_tools import made
 
 from pinfold.tools import Tool
 from pinfold.tools.search import Index
-from pinfold.tools.stubs import identifiers, module_source, signature
+from pinfold.tools.stubs.modules import module_source, signature
+from pinfold.tools.stubs.shapes import identifiers
 
 pytestmark = pytest.mark.safety
 

@@ -15,7 +15,8 @@ from tests.tools.stubs.guest import assert_only_declares, imported
 from tests.tools.stubs.known_tools import known_tools, made
 
 from pinfold.tools import Tool, tool
-from pinfold.tools.stubs import first_sentence, identifiers, local_name, module_source, signature
+from pinfold.tools.stubs.modules import first_sentence, local_name, module_source, signature
+from pinfold.tools.stubs.shapes import identifiers
 
 pytestmark = pytest.mark.unit
 

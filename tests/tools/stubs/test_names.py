@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.tools.stubs import identifiers, module_names
+from pinfold.tools.stubs.shapes import identifiers, module_names
 
 pytestmark = pytest.mark.unit
 

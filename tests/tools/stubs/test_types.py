@@ -13,8 +13,9 @@ import pytest
 from tests.tools.stubs.guest import assert_only_declares, imported, placed
 from tests.tools.stubs.known_tools import known_tools, made
 
-from pinfold.tools.stubs import form_of, identifiers, local_name, module_source, signature
-from pinfold.tools.stubs.shapes import annotation
+from pinfold.tools.stubs.forms import form_of
+from pinfold.tools.stubs.modules import local_name, module_source, signature
+from pinfold.tools.stubs.shapes import annotation, identifiers
 
 pytestmark = pytest.mark.unit
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,17 +155,12 @@ def _can_have_agents(options: Options, ground: ResolvedSandbox) -> bool:
     return not options.is_child and (isinstance(has, Auto) or (has.capabilities.fork and has.capabilities.calls))
 
 
-class StoredResults:
-    """Results that were too long to be shown, by the handle that was."""
-
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
-
-    def get(self, handle: str) -> bytes | None:
-        with suppress(BlobMissing):
-            blob = self._blobs.find(handle)
-            return self._blobs.get(blob) if blob else None
-        return None
+def _stored_result(blobs: Blobs, handle: str) -> bytes | None:
+    """A result that was too long to be shown, by the handle that was."""
+    with suppress(BlobMissing):
+        blob = blobs.find(handle)
+        return blobs.get(blob) if blob else None
+    return None
 
 
 def _guards(run: RunConfig) -> Guards:
@@ -220,7 +216,7 @@ def build_runner(
     skills = SessionSkills(ground.provider, spec, log, inside=inside, ensure_session=ensure_session)
     own += [*memory_tools(memory), *skills.tools(), *plan_tools(log, lambda: runner.state())]  # noqa: PLW0108 - no runner yet
     tools, faults = build_tools(
-        toolbox, [*own, *handed], inside=inside, kept=StoredResults(log.blobs), way=way, spec=spec
+        toolbox, [*own, *handed], inside=inside, kept=partial(_stored_result, log.blobs), way=way, spec=spec
     )
     registry, ignored = _build_registry(tools, toolbox, servers, skills)
     shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "spec": spec}

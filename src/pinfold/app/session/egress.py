@@ -25,7 +25,7 @@ from pinfold.sandbox.kernel.folders import folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pinfold.net import AllowList, Destination, Egress, Gate, How, Proxy, Traffic
+    from pinfold.net import AllowList, Destination, Egress, Gate, How, Proxy
 
 logger = logging.getLogger(__name__)
 FLOW_HOSTS, FLOW_TOOLS = "flows.hosts", "flows.tools"
@@ -232,9 +232,9 @@ class SessionEgress:
             running.refused[str(destination)] = reason
         return reason
 
-    def _on_traffic(self, traffic: Traffic) -> None:
+    def _on_traffic(self, to: Destination, sent: int, received: int) -> None:
         moved = self._running.moved if self._running else self._between
-        _add_all(moved, {traffic.destination: [traffic.sent, traffic.received]})
+        _add_all(moved, {to: [sent, received]})
 
 
 def _add_all(moved: dict[Destination, list[int]], more: dict[Destination, list[int]]) -> None:

@@ -23,7 +23,7 @@ from pinfold.app.trust.secrets import Secrets
 from pinfold.events import Sent
 from pinfold.sandbox import CommandOutcome, FileRefused, NotSupported, Resumable, Session, Spec
 from pinfold.tools import AnyTool, BadCall
-from pinfold.tools.ports import Fetched, Inside, Kept
+from pinfold.tools.ports import Fetched, Inside, Kept, Ports
 
 if TYPE_CHECKING:
     from pinfold.net import Destination, How
@@ -111,11 +111,10 @@ class WebAccess:
             # It may have got as far as where the answer pointed elsewhere, and never less is told than left.
             gone = (Sent(to=str(to), out=len(url) + said, back=0),) if to in cleared else ()
             raise BadCall(str(error), sent=gone) from error
-        charset = f"; charset={page.charset}" if page.charset else ""
         return Fetched(
             status=page.status,
             url=page.url,
-            mime=f"{page.mime}{charset}",
+            mime=page.mime,
             body=page.body,
             is_cut=not page.is_whole,
             sent=_list_sent(page, said),
@@ -165,13 +164,6 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
         return self.loaded.obeyed.get(SERVERS)
 
 
-class _HostSecrets:
-    """The user's secrets, as tools ask for them."""
-
-    async def secret(self, name: str, host: str) -> str | None:
-        return Secrets().get(name, host)
-
-
 def build_tools(
     options: ToolOptions,
     own: Iterable[AnyTool],
@@ -200,9 +192,9 @@ def build_tools(
     faults: list[str] = []
     folder = config_dir() / "tools"
     if options.declared or folder.is_dir():
-        from pinfold.tools.declared import Ports, load_folder, yaml_tool
+        from pinfold.tools.declared.tools import load_folder, yaml_tool
 
-        ports = Ports(inside=inside, web=web, secrets=_HostSecrets())
+        ports = Ports(inside=inside, web=web, secret=Secrets().get)
         loaded = load_folder(folder, ports)
         faults += loaded.faults
         made += [*loaded.tools, *(yaml_tool(content, name, ports) for name, content in options.declared)]

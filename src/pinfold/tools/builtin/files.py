@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from importlib.resources import files
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
@@ -112,7 +110,7 @@ class FileTools:
             raise BadCall("max_lines is at least 1")
         if path.startswith(("blob:", "sha256:")):
             handle = path.removeprefix("blob:")
-            data = self._kept.get(handle) if self._kept else None
+            data = self._kept(handle) if self._kept else None
             if data is None:
                 raise BadCall(f"nothing is kept as {handle!r}; the end of a cut result names its handle")
             return _page(data, handle, start_line, max_lines)
@@ -162,7 +160,7 @@ class TableViews:
 
     def __init__(self, inside: Inside) -> None:
         self._inside = inside
-        self._kept: OrderedDict[tuple[str, str, View], tuple[int, str]] = OrderedDict()
+        self._kept: dict[tuple[str, str, View], tuple[int, str]] = {}
         """By the content's hash, the file's name and the view: the content's size, and the text."""
 
     async def data_view(self, path: str, view: View = "peek", rows: int = 5) -> str:
@@ -180,7 +178,6 @@ class TableViews:
         reply = await ask(self._inside, "tables", "view", given, timeout_s=VIEW_S)
         same = reply.get("same")
         if isinstance(same, str) and (same, ending, view) in self._kept:
-            self._kept.move_to_end((same, ending, view))
             return self._kept[same, ending, view][1]
         text = reply.text()
         if view != "peek":
@@ -193,7 +190,7 @@ class TableViews:
             return  # it changed while it was read
         self._kept[digest, ending, view] = (reply.count("size"), text)
         while len(self._kept) > KEPT or sum(len(one) for _, one in self._kept.values()) > KEPT_CHARACTERS:
-            self._kept.popitem(last=False)
+            del self._kept[next(iter(self._kept))]
 
 
 def _as_tool(function: Callable[..., Any]) -> AnyTool:
@@ -301,7 +298,8 @@ class FileTransfer:
     async def _run_transfer(self, do: str, path: str, data: bytes = b"") -> bytes:
         if "\0" in path:
             raise BadCall("a path cannot hold a NUL")
-        argv = ["python3", "-I", "-S", "-c", _transfer_source(), do, path]
+        program = _FILE_ACCESS.read_text("utf-8") + _TRANSFER.format(limit=TRANSFER_BYTES)
+        argv = ["python3", "-I", "-S", "-c", program, do, path]
         ran = await self._inside.command(argv, timeout_s=TRANSFER_S, stdin=data)
         if ran.status != "ok":
             said = ran.stderr.decode("utf-8", "replace").strip()
@@ -310,11 +308,6 @@ class FileTransfer:
         if ran.notices:
             raise BadCall("; ".join(ran.notices))
         return ran.stdout
-
-
-@cache
-def _transfer_source() -> str:
-    return _FILE_ACCESS.read_text("utf-8") + _TRANSFER.format(limit=TRANSFER_BYTES)
 
 
 def _decode_content(content: str | None, encoded: str | None) -> bytes:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from urllib.parse import urljoin
 
 _TAG = re.compile(r"<(?P<slash>/?)(?P<name>[a-zA-Z][a-zA-Z0-9:-]{0,40})")
@@ -45,13 +44,7 @@ _DEPTH = 10
 def readable(page: str, base: str = "") -> str:
     """`base` is the page's address, for links that are relative to it."""
     writer = _Writer(base)
-    for piece in _pieces(page):
-        if isinstance(piece, str):
-            writer.text(piece)
-        elif piece.is_end:
-            writer.end(piece.name)
-        else:
-            writer.start(piece)
+    _feed(page, writer)
     return writer.whole()
 
 
@@ -91,13 +84,12 @@ class _Writer:
             after = " " if text[-1:].isspace() and words else ""
             self._line.append(before + words + after)
 
-    def start(self, tag: _Tag) -> None:
-        name = tag.name
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
         if self._skipped:
             if name == self._skipped[0] and name not in _VOID:
                 self._skipped = (name, self._skipped[1] + 1)
             return
-        if name not in _VOID and (name in _UNREAD or _is_hidden(tag)):
+        if name not in _VOID and (name in _UNREAD or _is_hidden(attributes)):
             self._skipped = (name, 1)
             return
         if name in _BLOCKS:
@@ -105,7 +97,7 @@ class _Writer:
             self._gap = self._gap or name in _PARAGRAPHS
             self._open_block(name)
         else:
-            self._open_inline(tag)
+            self._open_inline(name, attributes)
 
     def _open_block(self, name: str) -> None:
         match name:
@@ -126,8 +118,8 @@ class _Writer:
             case _:
                 pass
 
-    def _open_inline(self, tag: _Tag) -> None:
-        match tag.name:
+    def _open_inline(self, name: str, attributes: Mapping[str, str]) -> None:
+        match name:
             case "br":
                 self._break()
             case "code" if not self._pre:
@@ -135,10 +127,10 @@ class _Writer:
             case "td" | "th":
                 self._line.append(" | " if self._cells else "")
                 self._cells += 1
-            case "img" if alt := " ".join(tag.attributes.get("alt", "").split()):
+            case "img" if alt := " ".join(attributes.get("alt", "").split()):
                 self._line.append(f"[image: {alt[:_LINK_CHARS]}]")
             case "a":
-                self._link = (self._target(tag.attributes.get("href", "")), len(self._line))
+                self._link = (self._target(attributes.get("href", "")), len(self._line))
             case _:
                 pass
 
@@ -207,69 +199,57 @@ class _Writer:
         self._lines.append(line)
 
 
-def _is_hidden(tag: _Tag) -> bool:
+def _is_hidden(attributes: Mapping[str, str]) -> bool:
     return (
-        "hidden" in tag.attributes
-        or tag.attributes.get("aria-hidden", "").lower() == "true"
-        or bool(_HIDDEN_STYLE.search(tag.attributes.get("style", "").lower()))
+        "hidden" in attributes
+        or attributes.get("aria-hidden", "").lower() == "true"
+        or bool(_HIDDEN_STYLE.search(attributes.get("style", "").lower()))
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Tag:
-    name: str
-    is_end: bool = False
-    attributes: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-def _pieces(page: str) -> Iterator[_Tag | str]:
+def _feed(page: str, writer: _Writer) -> None:
     """Tags and texts in order; texts are unescaped, comments and declarations are left out."""
-    at, stop = 0, len(page)
+    at = 0
     lost: set[str] = set()
     """What was searched for and is not there any more."""
 
-    def find(what: str, start: int) -> int:
+    def after(what: str, start: int) -> int:
+        """Where the next of it ends, or the page does."""
         found = -1 if what in lost else page.find(what, start)
         if found < 0:
             lost.add(what)
-        return found
+        return found + len(what) if found >= 0 else len(page)
 
-    while at < stop:
-        mark = page.find("<", at)
-        if mark < 0:
-            mark = stop
-        if mark > at:
-            yield html.unescape(page[at:mark])
-        if mark == stop:
-            return
+    while (mark := page.find("<", at)) >= 0:
+        writer.text(html.unescape(page[at:mark]))
         if page.startswith("<!--", mark):
-            end = find("-->", mark + 4)
-            at = stop if end < 0 else end + 3
+            at = after("-->", mark + 4)
         elif page.startswith(("<!", "<?"), mark):
-            end = find(">", mark)
-            at = stop if end < 0 else end + 1
+            at = after(">", mark)
         elif tag := _TAG.match(page, mark):
-            close = find(">", tag.end())
-            if close < 0:  # then it is a sign of the text's
-                yield "<"
+            close = after(">", tag.end())
+            name = tag["name"].lower()
+            if ">" in lost:  # then it is a sign of the text's
+                writer.text("<")
                 at = mark + 1
-                continue
-            found, at = _tag(page, tag, close)
-            yield found
-            if found.name in _RAW and not found.is_end:
-                end_tag = _RAW[found.name].search(page, at)
-                at = end_tag.start() if end_tag else stop
+            elif tag["slash"]:
+                writer.end(name)
+                at = close
+            else:
+                attributes, at = _read_attributes(page, tag.end())
+                writer.start(name, attributes)
+                if name in _RAW:
+                    end_tag = _RAW[name].search(page, at)
+                    at = end_tag.start() if end_tag else len(page)
         else:
-            yield "<"
+            writer.text("<")
             at = mark + 1
+    writer.text(html.unescape(page[at:]))
 
 
-def _tag(page: str, tag: re.Match[str], close: int) -> tuple[_Tag, int]:
-    name = tag["name"].lower()
-    if tag["slash"]:
-        return _Tag(name, is_end=True), close + 1
+def _read_attributes(page: str, at: int) -> tuple[dict[str, str], int]:
+    """And where the tag ends."""
     attributes: dict[str, str] = {}
-    at = tag.end()
     for _ in range(ATTRIBUTES):
         found = _ATTRIBUTE.match(page, at)
         if found is None:
@@ -278,4 +258,4 @@ def _tag(page: str, tag: re.Match[str], close: int) -> tuple[_Tag, int]:
         value = found["double"] or found["single"] or found["bare"] or ""
         attributes.setdefault(found["name"].lower(), html.unescape(value))
     end = page.find(">", at)
-    return _Tag(name, attributes=attributes), (end + 1 if end >= 0 else len(page))
+    return attributes, (end + 1 if end >= 0 else len(page))

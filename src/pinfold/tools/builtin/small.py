@@ -48,7 +48,7 @@ atanh degrees radians hypot isqrt fsum erf gamma lgamma copysign fmod isnan isin
 """
 
 
-def _whole(name: str, *numbers: Any) -> None:
+def _whole(name: str, *numbers: object) -> None:
     if not all(isinstance(number, int) for number in numbers):
         raise BadCall(f"{name} takes whole numbers")
 

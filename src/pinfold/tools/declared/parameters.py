@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 from msgspec import UNSET, Struct, field, to_builtins
 
 from pinfold.events import Json
-from pinfold.tools.arguments import JSON_TYPES, REQUIRED, Argument
+from pinfold.tools.arguments import JSON_TYPES, REQUIRED, Argument, Hint
 from pinfold.tools.declared.tables import fault, read_as
 from pinfold.tools.results import BadCall
 
@@ -23,7 +23,7 @@ _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("array", "list"), "array"),
     **dict.fromkeys(("object", "dict", "mapping"), "object"),
 }
-_TYPES: Mapping[str, Any] = {**JSON_TYPES, "array": list, "object": dict}
+_TYPES: Mapping[str, Hint] = {**JSON_TYPES, "array": list, "object": dict}
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
 
 

@@ -61,8 +61,7 @@ class Outline:
     body: Json
     form: Mapping[str, Template] | None
     timeout_s: float
-    max_bytes: int
-    select: str
+    http: HttpFile
 
     @property
     def to(self) -> str:
@@ -86,14 +85,14 @@ def request_of(
         check_values(parameters, values)
         url = _url(outline, values)
         headers, body = _body(outline, values)
-        secrets = await _secrets(outline, ports, host)
+        secrets = _secrets(outline, ports, host)
         for name, one in outline.headers.items():
             if one.lacks(values):
                 continue
             headers[name] = one.fill(values, secrets=secrets)
             if not (headers[name].isascii() and headers[name].isprintable()):
                 raise BadCall(f"the header {name} may hold plain characters only")
-        limits: dict[str, Any] = {"timeout_s": outline.timeout_s, "max_bytes": outline.max_bytes}
+        limits: dict[str, Any] = {"timeout_s": outline.timeout_s, "max_bytes": http.max_bytes}
         try:
             fetched = await ports.web.request(outline.method, url, headers=headers, body=body, **limits)
         except BadCall as error:
@@ -147,8 +146,7 @@ def _outline(http: HttpFile, source: str, parameters: Mapping[str, Parameter], t
         body=_read_body(http.body, source, known),
         form=None if http.form is None else read("form", http.form),
         timeout_s=http.timeout_s or timeout_s,
-        max_bytes=http.max_bytes,
-        select=http.select,
+        http=http,
     )
     is_safe = parts["scheme"] == "https" or parts["host"].partition(":")[0] in _LOOPBACK
     for name, one in outline.headers.items():
@@ -238,10 +236,10 @@ def _fill_leaf(leaf: Json, values: Mapping[str, Json]) -> Json:
     return values[leaf.only] if leaf.only else leaf.fill(values)
 
 
-async def _secrets(outline: Outline, ports: Ports, host: str) -> dict[str, str]:
+def _secrets(outline: Outline, ports: Ports, host: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in {name for one in outline.headers.values() for name in one.secrets}:
-        value = await ports.secrets.secret(name, host) if ports.secrets else None
+        value = ports.secret(name, host) if ports.secret else None
         if not value:
             raise BadCall(f"the secret {name} is not set for {host}; the user can set it: pinfold secret set {name}")
         found[name] = value
@@ -261,11 +259,11 @@ def _response_result(answer: Fetched, outline: Outline) -> Result:
     text, value = read_body(answer)
     if not 200 <= answer.status < 300:
         raise BadCall(f"{outline.to} answered {answer.status}: {text[:_WORDS]}", sent=answer.sent)
-    if outline.select:
+    if outline.http.select:
         if "json" not in mime_of(answer) or isinstance(value, str):
             raise BadCall(f"{outline.to} answered with no JSON, so `select` finds nothing", sent=answer.sent)
         try:
-            value = select(value, outline.select)
+            value = select(value, outline.http.select)
         except LookupError as error:
             raise BadCall(f"the answer has no {error.args[0]}: {text[:_WORDS]}", sent=answer.sent) from None
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, cast
@@ -22,7 +21,7 @@ from pinfold.tools.declared.requests import MOST_S, HttpFile, request_of
 from pinfold.tools.declared.tables import FILE_BYTES, Plain, Template, fault, parse, read_as, template
 from pinfold.tools.ports import Ports, Ran
 from pinfold.tools.results import BadCall, BadTool, Result
-from pinfold.tools.tool import MAX_OUTPUT, AnyTool, Tool, Trust
+from pinfold.tools.tool import MAX_OUTPUT, AnyTool, Loaded, Tool, Trust
 
 _SCRIPTED = re.compile(r"(?:ba|da|z|k|c|fi)?sh|python[\d.]*|perl|ruby|node|php|awk|gawk|mawk")
 _SCRIPT_OPTIONS = frozenset({"-c", "-e", "--eval", "--command", "-r", "-ec", "-lc", "-ic"})
@@ -151,13 +150,6 @@ _OTHER_KEYS = {
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _OF_COMMANDS: tuple[Reach, ...] = ("nothing", "files", "workspace")
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    tools: tuple[AnyTool, ...]
-    faults: tuple[str, ...]
-    """A line for each file that is no tool."""
 
 
 def load_folder(folder: Path, ports: Ports) -> Loaded:

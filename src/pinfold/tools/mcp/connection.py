@@ -165,7 +165,6 @@ class Connection:
     patience: Patience
     answers: Answers
     limits: Limits
-    where: str
     worked: bool = False
     """A call has succeeded."""
 
@@ -209,10 +208,10 @@ class Connection:
 
     async def _request(self, ask: Callable[[ProgressFnT], Awaitable[T]]) -> T:
         """The answer, or BadCall with what became of the question."""
-        with self.patience.waiting(self.spec.timeout_s) as wait:
+        with self.patience.waiting(self.spec.timeout_s) as scope:
 
             async def on_progress(*_: object, **__: object) -> None:
-                wait.renew()
+                self.patience.renew(scope)
 
             try:
                 answer = await ask(on_progress)
@@ -283,13 +282,13 @@ async def all_pages(page: Callable[[str | None], Awaitable[tuple[Sequence[T], st
 
 async def open_streams(
     stack: AsyncExitStack, spec: ServerSpec, world: World, watch: Watch, patience: Patience
-) -> tuple[AbstractAsyncContextManager[Streams], str]:
-    """The transport to a server, and where its program runs. The stack ends the program."""
+) -> AbstractAsyncContextManager[Streams]:
+    """The transport to a server. The stack ends its program."""
     if spec.transport == "stdio":
-        process = await stack.enter_async_context(world.programs.start(spec))
-        return over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}")), process.where
+        process = await stack.enter_async_context(world.start_program(spec))
+        return over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}"))
     auth = signing_in(spec, world.credentials, world.person, patience.asking, watch.limits.sign_in_s)
-    return over_http(spec, watch, auth), ""
+    return over_http(spec, watch, auth)
 
 
 @asynccontextmanager
@@ -311,7 +310,7 @@ async def connect(
             changed()
 
     async with AsyncExitStack() as stack:
-        streams, where = await open_streams(stack, spec, world, Watch(over, limits), patience)
+        streams = await open_streams(stack, spec, world, Watch(over, limits), patience)
         client = Client(
             streams,
             elicitation_callback=answers.elicit,
@@ -325,9 +324,7 @@ async def connect(
         await stack.enter_async_context(client)
         # What a tool gives is held to its schema by us, in bounded time; the SDK would run any regular expression.
         client.session.validate_tool_result = _skip_check
-        yield Connection(
-            spec=spec, client=client, over=over, patience=patience, answers=answers, limits=limits, where=where
-        )
+        yield Connection(spec=spec, client=client, over=over, patience=patience, answers=answers, limits=limits)
 
 
 async def _skip_check(name: str, result: types.CallToolResult) -> None:
@@ -339,13 +336,18 @@ def _first(error: ValidationError) -> str:
     return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"[:300]
 
 
-def explain(error: BaseException, over: Over) -> str:
-    """Why a connection did not come about, in one line."""
+def unwrap(error: BaseException) -> BaseException:
+    """Task groups wrap what went wrong in them."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def explain(error: BaseException, over: Over) -> str:
+    """Why a connection did not come about, in one line."""
     if over.why:
         return over.why
-    match error:
+    match error := unwrap(error):
         case MCPError() if error.error.message == _BAD_STATUS:
             words = f"the server answered HTTP {over.status}"
         case MCPError():

@@ -28,7 +28,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from pinfold.events import Json
-from pinfold.tools.mcp.connection import EXTRAS, all_pages, explain, open_streams
+from pinfold.tools.mcp.connection import EXTRAS, all_pages, explain, open_streams, unwrap
 from pinfold.tools.mcp.manifest import Manifest, read_tools
 from pinfold.tools.mcp.ports import Limits, Patience, Pins, World
 from pinfold.tools.mcp.spec import ServerSpec
@@ -203,7 +203,7 @@ async def line_to(
     begun = False
     try:
         async with AsyncExitStack() as stack:
-            opening, _ = await open_streams(stack, spec, world, watch, patience)
+            opening = await open_streams(stack, spec, world, watch, patience)
             streams = await stack.enter_async_context(opening)
             dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(*streams)
             tasks = await stack.enter_async_context(anyio.create_task_group())
@@ -227,17 +227,9 @@ async def line_to(
             begun = True
             yield line
     except BaseException as error:
-        only = _only(error)
+        only = unwrap(error)
         if begun or not isinstance(only, Exception) or isinstance(only, MCPError):
             raise only from None
         raise BadCall(f"{spec.name} did not start: {explain(only, over)}") from error
     finally:
         over.end("it was closed")
-
-
-def _only(error: BaseException) -> BaseException:
-    """Task groups wrap what went wrong in one of them."""
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    group = cast("BaseExceptionGroup[BaseException]", error)
-    return _only(group.exceptions[0]) if len(group.exceptions) == 1 else group

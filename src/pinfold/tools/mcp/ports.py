@@ -30,19 +30,8 @@ class Process(Protocol):
         """The end of what it wrote to standard error, bounded."""
         ...
 
-    @property
-    def where(self) -> str:
-        """For the user: `this machine`, or the name of the sandbox."""
-        ...
-
     async def wait_for_exit(self) -> int | None:
         """Wait for its end; its exit status, where that is known."""
-        ...
-
-
-class Programs(Protocol):
-    def start(self, spec: ServerSpec) -> AbstractAsyncContextManager[Process]:
-        """Run it for as long as the context lasts. Raises BadCall with what to mend."""
         ...
 
 
@@ -88,7 +77,8 @@ class Sampler(Protocol):
 
 @dataclass(kw_only=True)
 class World:
-    programs: Programs
+    start_program: Callable[[ServerSpec], AbstractAsyncContextManager[Process]]
+    """Runs a server for as long as the context lasts. Raises BadCall with what to mend."""
     pins: Pins
     credentials: Credentials
     person: Person
@@ -136,54 +126,45 @@ class Limits:
         return max(timeout_s, min(timeout_s * self.patience, self.longest_s))
 
 
-class Wait:
-    """One wait. Its scope is cancelled when the server gave no sign of life for `silent_s`."""
-
-    def __init__(self, silent_s: float) -> None:
-        self.silent_s = silent_s
-        self.scope = anyio.CancelScope(deadline=anyio.current_time() + silent_s)
-
-    def renew(self) -> None:
-        self.scope.deadline = anyio.current_time() + self.silent_s
-
-    def stop(self) -> None:
-        self.scope.deadline = math.inf
-
-
 class Patience:
     """All waits for one server. None of them ends while a person or a model keeps the server waiting."""
 
     def __init__(self) -> None:
-        self._waits: set[Wait] = set()
+        self._waits: dict[anyio.CancelScope, float] = {}
+        """Each with the seconds that the server may be silent."""
         self._asking = 0
 
     @contextmanager
-    def waiting(self, silent_s: float) -> Generator[Wait]:
-        wait = Wait(silent_s)
-        self._waits.add(wait)
-        if self._asking:
-            wait.stop()
-        try:
-            with wait.scope:
-                yield wait
-        finally:
-            self._waits.discard(wait)
+    def waiting(self, silent_s: float) -> Generator[anyio.CancelScope]:
+        """The scope is cancelled when the server gave no sign of life for so long."""
+        with anyio.CancelScope() as scope:
+            self._waits[scope] = silent_s
+            self.renew(scope)
+            try:
+                yield scope
+            finally:
+                self._waits.pop(scope, None)
 
-    def release(self, wait: Wait) -> None:
+    def renew(self, scope: anyio.CancelScope) -> None:
+        """The server gave a sign of life, perhaps after the wait has ended."""
+        scope.deadline = math.inf if self._asking else anyio.current_time() + self._waits.get(scope, math.inf)
+
+    def release(self, scope: anyio.CancelScope) -> None:
         """The wait succeeded; its scope goes on without a limit."""
-        self._waits.discard(wait)
-        wait.stop()
+        del self._waits[scope]
+        scope.deadline = math.inf
 
     @contextmanager
     def asking(self) -> Generator[None]:
         """A person or a model keeps the server waiting."""
         self._asking += 1
-        for wait in self._waits:
-            wait.stop()
+        self._renew_all()
         try:
             yield
         finally:
             self._asking -= 1
-            if not self._asking:
-                for wait in self._waits:
-                    wait.renew()
+            self._renew_all()
+
+    def _renew_all(self) -> None:
+        for scope in self._waits:
+            self.renew(scope)

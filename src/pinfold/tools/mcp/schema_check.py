@@ -22,10 +22,6 @@ _UNCHECKED = frozenset({"pattern", "patternProperties", "unevaluatedProperties",
 """These can take exponential or quadratic time; the server checks them itself."""
 
 
-class _TooLong(Exception):
-    pass
-
-
 class Shape:
     """A schema, ready to check values with. An invalid schema lets everything pass: the server will judge."""
 
@@ -43,7 +39,7 @@ class Shape:
         self._deadline = time.monotonic() + WORK_S
         try:
             found = [_describe_fault(error) for error in islice(self._validator.iter_errors(value), _FAULTS + 1)]
-        except (_TooLong, RecursionError, Unresolvable, TypeError, ValueError, LookupError, AttributeError):
+        except (TimeoutError, RecursionError, Unresolvable, TypeError, ValueError, LookupError, AttributeError):
             return ()
         return *found[:_FAULTS], *(["and more"] if len(found) > _FAULTS else [])
 
@@ -67,7 +63,7 @@ class Shape:
     def _limit_time(self, keyword: str, check: Callable[..., Iterator[Any] | None]) -> Callable[..., Iterator[Any]]:
         def check_in_time(validator: Any, said: Json, value: Json, schema: Mapping[str, Json]) -> Iterator[Any]:
             if time.monotonic() > self._deadline:
-                raise _TooLong
+                raise TimeoutError
             unknown = keyword == "additionalProperties" and "patternProperties" in schema
             if keyword not in _UNCHECKED and not unknown:
                 yield from check(validator, said, value, schema) or ()

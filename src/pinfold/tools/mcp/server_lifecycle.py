@@ -33,7 +33,6 @@ class Status:
     """Tools that are offered."""
     why: str = ""
     """The last error."""
-    where: str = ""
     retry_in_s: float = 0.0
     """Until it is tried again, where it is paused."""
 
@@ -68,7 +67,6 @@ class Life:
         self._failures = 0
         self._not_before = -math.inf
         self._why = ""
-        self._where = ""
         self.now: Manifest | None = None
         """What it offered last; None if it was never asked."""
         self._told_of: frozenset[str] = frozenset()
@@ -91,7 +89,6 @@ class Life:
             state=next(state for state, holds in states if holds),
             tools=len(there.entries),
             why=why,
-            where=self._where,
             retry_in_s=max(0.0, left) if is_paused else 0.0,
         )
 
@@ -117,10 +114,7 @@ class Life:
         if self._connection:
             # It has just ended; its task is about to clear up.
             await self.idle.wait()
-        if self._start is None:
-            self._begin()
-        start = self._start
-        assert start is not None
+        start = self._start or self._begin()
         await start.done.wait()
         if start.connection is None:
             raise BadCall(start.why, at_fault=True)
@@ -167,7 +161,7 @@ class Life:
         self._is_stopping = True
         self._wake.set()
 
-    def _begin(self) -> None:
+    def _begin(self) -> _Start:
         if self._is_stopping:
             raise BadCall(f"{self.spec.name} is closed")
         left = self._not_before - anyio.current_time()
@@ -177,9 +171,10 @@ class Life:
                 f"after {self._failures} failures in a row; the last one: {self._why}",
                 at_fault=True,
             )
-        self._start = _Start()
+        start = self._start = _Start()
         self.idle = anyio.Event()
-        self._tasks.start_soon(self._live, self._start, max(0.0, left))
+        self._tasks.start_soon(self._live, start, max(0.0, left))
+        return start
 
     async def _live(self, start: _Start, wait_s: float) -> None:
         began = math.inf
@@ -192,7 +187,7 @@ class Life:
             over = module.Over()
             start_s = max(self._limits.start_s, self.spec.timeout_s)
             try:
-                with patience.waiting(start_s) as wait:
+                with patience.waiting(start_s) as scope:
                     async with module.connect(
                         self.spec,
                         self._world,
@@ -202,12 +197,12 @@ class Life:
                         changed=self._heard_of_change,
                     ) as connection:
                         await self._look(connection)
-                        patience.release(wait)
+                        patience.release(scope)
                         began = anyio.current_time()
                         self._ready(start, connection)
                         await self._attend(connection)
                         why = over.why
-                if wait.scope.cancelled_caught:
+                if scope.cancelled_caught:
                     why = over.why or f"it did not answer within {start_s:g} s"
             except Exception as error:  # noqa: BLE001 - a server's failure ends that server and no other
                 why = module.explain(error, over)
@@ -216,7 +211,6 @@ class Life:
             self._end(start, why, began)
 
     def _ready(self, start: _Start, connection: Connection) -> None:
-        self._where = connection.where
         self._connection = start.connection = connection
         start.done.set()
         self._world.on_changed(self.spec.name)

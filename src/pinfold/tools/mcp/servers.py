@@ -16,7 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from pinfold.events import Effect, Json, Reach, Sent, map_leaves
-from pinfold.net import BadDestination, parse_url
+from pinfold.net import parse_url
 from pinfold.tools.mcp.manifest import Difference, Entry, Manifest
 from pinfold.tools.mcp.ports import Limits, World
 from pinfold.tools.mcp.schema_check import Shape, arguments_of
@@ -189,13 +189,9 @@ class _Call:
 
 def sent_to(spec: ServerSpec, out: int, back: int) -> tuple[Sent, ...]:
     """What was sent to a server on another machine, and how much came back."""
-    if spec.transport == "stdio":
+    if spec.transport == "stdio" or is_loopback(url := parse_url(spec.url)):
         return ()
-    try:
-        url = parse_url(spec.url)
-    except BadDestination:
-        return ()
-    return () if is_loopback(url) else (Sent(to=str(url.destination), out=out, back=back),)
+    return (Sent(to=str(url.destination), out=out, back=back),)
 
 
 class Servers:

@@ -18,18 +18,8 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _CHANGES = frozenset(
     (
-        "append",
-        "extend",
-        "insert",
-        "remove",
-        "pop",
-        "clear",
-        "sort",
-        "reverse",
-        "add",
-        "discard",
-        "update",
-        "setdefault",
+        *("append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse"),
+        *("add", "discard", "update", "setdefault"),
     )
 )
 """Methods that change what they are called on."""

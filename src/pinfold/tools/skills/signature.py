@@ -11,10 +11,10 @@ from typing import Any, Literal, cast
 from msgspec import Struct
 
 from pinfold.events import Json
-from pinfold.tools.arguments import REQUIRED, Argument, Described, read_docstring, schema_of, schema_of_type
+from pinfold.tools.arguments import REQUIRED, Argument, Described, Hint, read_docstring, schema_of, schema_of_type
 from pinfold.tools.results import BadTool
 
-_NAMES: Mapping[str, Any] = {
+_NAMES: Mapping[str, Hint] = {
     "str": str,
     "int": int,
     "float": float,
@@ -84,14 +84,14 @@ def _yields(function: ast.AST) -> bool:
     return any(isinstance(node, ast.Yield | ast.YieldFrom) or _yields(node) for node in below)
 
 
-def _default(node: ast.expr, what: str) -> Any:
+def _default(node: ast.expr, what: str) -> object:
     try:
         return ast.literal_eval(node)
     except ValueError as error:
         raise BadTool(f"the default of {what} is no plain value; write it out or use None") from error
 
 
-def _type_of(node: ast.expr | None, what: str, *, is_result: bool = False) -> Any:
+def _type_of(node: ast.expr | None, what: str, *, is_result: bool = False) -> Hint:
     """The type that an annotation names, without evaluating it. Raises BadTool."""
     match node:
         case None if is_result:
@@ -117,7 +117,7 @@ def _type_of(node: ast.expr | None, what: str, *, is_result: bool = False) -> An
             raise BadTool(f"{what} has the type {ast.unparse(node)}, which JSON cannot give; {_TAKEN}")
 
 
-def _generic(name: str, inner: ast.expr, what: str, is_result: bool) -> Any:
+def _generic(name: str, inner: ast.expr, what: str, is_result: bool) -> Hint:
     parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
     if name == "Literal":
         values = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
@@ -132,12 +132,12 @@ def _generic(name: str, inner: ast.expr, what: str, is_result: bool) -> Any:
     raise BadTool(f"{what} has the type {name}[{ast.unparse(inner)}], which JSON cannot give; {_TAKEN}")
 
 
-def _union(members: list[Any]) -> Any:
+def _union(members: list[Hint]) -> Hint:
     """None last, as schemas have it."""
     if Any in members:
         return Any
     plain = [member for member in members if member is not None]
-    whole: Any = plain[0] if plain else None
+    whole: Hint = plain[0] if plain else None
     for member in plain[1:]:
         whole = whole | member
     return whole | None if plain and None in members else whole

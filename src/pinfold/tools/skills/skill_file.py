@@ -37,7 +37,6 @@ _PIECES = re.compile(r"[A-Za-z]+|\d+|\s+|.", re.DOTALL)
 class _FrontMatter(Struct, frozen=True, kw_only=True):
     name: str = ""
     description: str = ""
-    license: str = ""
     compatibility: str = ""
     metadata: dict[str, Plain] = {}
     allowed_tools: str | tuple[Plain, ...] | None = field(default=None, name="allowed-tools")
@@ -47,9 +46,6 @@ class SkillFile(Struct, frozen=True, kw_only=True):
     name: str
     description: str
     body: str = ""
-    license: str = ""
-    compatibility: str = ""
-    """What it needs, such as programs or a network."""
     metadata: Mapping[str, str] = {}
     allowed_tools: tuple[str, ...] = ()
     """What it says it uses. It allows nothing: policy judges every call as always."""
@@ -89,8 +85,6 @@ def parse_skill(data: bytes, folder: str) -> SkillFile:
         name=given.name,
         description=description,
         body=body.strip(),
-        license=given.license,
-        compatibility=given.compatibility,
         metadata={name: str(value) for name, value in given.metadata.items()},
         allowed_tools=tuple(allowed.replace(",", " ").split() if isinstance(allowed, str) else map(str, allowed)),
     )

@@ -101,14 +101,10 @@ def to_table(names: list[str], pieces: Iterable[Sequence[tuple[object, ...]]], b
 
 def _array(values: tuple[object, ...]) -> PyArrow:
     kinds: set[type] = {type(value) for value in values if value is not None}
-    if not kinds:
-        return pa.nulls(len(values))
-    if kinds == {int, float} and all(abs(value) <= _EXACT for value in values if isinstance(value, int)):
-        return pa.array(values, pa.float64())
-    if len(kinds) > 1:
+    are_exact = kinds == {int, float} and all(abs(value) <= _EXACT for value in values if isinstance(value, int))
+    if len(kinds) > 1 and not are_exact:
         return pa.array(list(_as_texts(values)), _MIXED_TYPE)
-    types = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary()}
-    return pa.array(values, types[kinds.pop()])
+    return pa.array(values)
 
 
 def _as_texts(values: Iterable[object]) -> Iterator[str | None]:

@@ -10,16 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from pinfold.events import Json
-from pinfold.tools.sql.arrow_tables import (
-    Bounds,
-    Gathered,
-    PyArrow,
-    as_decimals,
-    gather_rows,
-    pa,
-    refuse_infinite,
-    to_table,
-)
+from pinfold.tools.sql.arrow_tables import Bounds, Gathered, PyArrow, as_decimals, gather_rows, pa, refuse_infinite
 from pinfold.tools.sql.files import FileEngine, Opened
 from pinfold.tools.sql.sources import Source
 from pinfold.tools.sql.statements import Statement
@@ -72,14 +63,8 @@ class DuckDB(FileEngine):
         """Raises Refused, DatabaseFault."""
         with self._in_time(), self._faults():
             if statement.form == "told":
-                cursor = self._connection.execute(statement.text, params)
-                names = [column[0] for column in cursor.description or ()]
-                plain = (type(None), int, float, str, bytes)
-                rows = [
-                    tuple(value if isinstance(value, plain) else str(value) for value in row)
-                    for row in cursor.fetchmany(bounds.rows)
-                ]
-                return to_table(names, [rows] if rows else [], bounds)
+                told = self._connection.sql(statement.text, params=params).to_arrow_table()
+                return gather_rows(told.to_batches(), told.schema, bounds)
             asked = self._connection.sql(statement.text, params=params)
             kinds = [str(kind) for kind in asked.types]
             names, relation = list(asked.columns), asked
@@ -95,7 +80,7 @@ class DuckDB(FileEngine):
     def ask(self, sql: str) -> list[dict[str, Json]]:
         """Run a query of Pinfold's own."""
         with self._in_time(), self._faults():
-            return self._connection.execute(sql).fetch_arrow_table().to_pylist()
+            return self._connection.sql(sql).to_arrow_table().to_pylist()
 
     @contextmanager
     def _in_time(self) -> Generator[None]:

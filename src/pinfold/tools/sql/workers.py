@@ -27,6 +27,8 @@ GRACE_S = 20.0
 _ENDING_S = 3.0
 """For ending what runs on the server, before the process is ended for it."""
 _LONGEST = 64 << 20
+_GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.IncompleteRead)
+"""The process ended."""
 _NEEDED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _FAMILIES = ("PG", "LC_", "KRB5")
 
@@ -45,17 +47,14 @@ class _Worker:
     replies: BufferedByteReceiveStream
 
     async def ask(self, asked: Asked) -> Answered:
-        """Raises _Gone."""
+        """Raises what is in _GONE."""
         assert self.process.stdin is not None
         message = msgspec.msgpack.encode(asked)
-        try:
-            await self.process.stdin.send(len(message).to_bytes(4, "big") + message)
-            size = int.from_bytes(await self.replies.receive_exactly(4), "big")
-            if size > _LONGEST:
-                raise _Gone
-            told = msgspec.msgpack.decode(await self.replies.receive_exactly(size), type=Told)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.IncompleteRead) as error:
-            raise _Gone from error
+        await self.process.stdin.send(len(message).to_bytes(4, "big") + message)
+        size = int.from_bytes(await self.replies.receive_exactly(4), "big")
+        if size > _LONGEST:
+            raise anyio.IncompleteRead
+        told = msgspec.msgpack.decode(await self.replies.receive_exactly(size), type=Told)
         table = await anyio.to_thread.run_sync(self._read_table, told.bytes) if told.bytes else b""
         return Answered(told=told, table=table)
 
@@ -80,10 +79,6 @@ class _Worker:
         return code
 
 
-class _Gone(Exception):
-    """The process ended."""
-
-
 class Workers:
     def __init__(self) -> None:
         self._idle: dict[str, list[_Worker]] = {}
@@ -93,23 +88,21 @@ class Workers:
         """Raises BadCall with words for the model. Cancelled, what runs on the server is ended."""
         async with self._limit:
             worker = self._take_worker(source) or await _start_worker()
-            answered: Answered | None = None
-            with anyio.move_on_after(source.timeout_s + GRACE_S):
-                try:
+            try:
+                with anyio.fail_after(source.timeout_s + GRACE_S):
                     answered = await worker.ask(Asked(source=source, sql=sql, params=params))
-                    self._idle.setdefault(source.name, []).append(worker)
-                except _Gone:
-                    code = await worker.end()
-                    why = "it ran out of memory, or the driver failed" if code < 0 else f"it ended with {code}"
-                    words = f"what reads the database ended before it answered: {why}; ask for less"
-                    raise BadCall(words) from None
-                except BaseException:
-                    await worker.end()
-                    raise
-            if answered is None:
-                raise BadCall(
-                    f"{source.name} did not answer in {source.timeout_s:g} s; ask for less, or aggregate in SQL"
-                )
+            except _GONE:
+                code = await worker.end()
+                why = "it ran out of memory, or the driver failed" if code < 0 else f"it ended with {code}"
+                raise BadCall(f"what reads the database ended before it answered: {why}; ask for less") from None
+            except TimeoutError:
+                await worker.end()
+                words = f"{source.name} did not answer in {source.timeout_s:g} s; ask for less, or aggregate in SQL"
+                raise BadCall(words) from None
+            except BaseException:
+                await worker.end()
+                raise
+            self._idle.setdefault(source.name, []).append(worker)
         if answered.told.refused:
             raise BadCall(without_known(answered.told.refused, filter(None, [source.address.password])))
         return answered

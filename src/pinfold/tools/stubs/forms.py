@@ -22,7 +22,6 @@ from pinfold.tools.stubs.shapes import (
     Plain,
     Record,
     Records,
-    Table,
     TupleOf,
     Type,
     camel,
@@ -60,10 +59,6 @@ class Form(Struct, frozen=True, kw_only=True):
     looked_at: int = 0
     """Schemas that were read for it."""
 
-    @property
-    def renames(self) -> bool:
-        return any(one.name != one.identifier for one in self.parameters)
-
 
 PLAINEST = Form(parameters=(), more=("arguments", ANY), records={}, result=ANY, result_records={})
 """Takes any keyword arguments: for a tool whose schema would take too much room."""
@@ -81,7 +76,7 @@ def form_of(tool: AnyTool, identifier: str) -> Form:
     if tool.returns is not None:
         title = tool.returns.get("title")
         has_name = isinstance(title, str) and re.fullmatch(r"[A-Z][A-Za-z0-9]{0,39}", title)
-        result = given.read_root(str(title) if has_name else camel(identifier, "result"))
+        result = given.read_reference("#", str(title) if has_name else camel(identifier, "result"))
     return Form(
         parameters=parameters,
         more=None if others is None else (more, others),
@@ -237,8 +232,6 @@ class _Notation:
         if self._left < 0:
             return "..."
         match shape:
-            case Table():
-                return "pyarrow.Table"
             case Plain(name):
                 return name
             case Choice(values):

@@ -12,7 +12,7 @@ from itertools import islice
 
 from pinfold.text import cap_text, printable, printable_line
 from pinfold.tools.stubs.forms import PLAINEST, AnyTool, Form, Parameter, form_of, short
-from pinfold.tools.stubs.shapes import ANY, WRITTEN, Definitions, Table, annotation, identifiers, named_in
+from pinfold.tools.stubs.shapes import ANY, TABLE, WRITTEN, Definitions, annotation, identifiers, named_in
 
 TOOLS = 2_000
 """In one module; more are not offered."""
@@ -99,7 +99,7 @@ def _parameters(form: Form, names: Mapping[str, str] | None = None, *, omitted: 
 
 
 def _argument_expression(form: Form) -> str:
-    if form.more is None and not form.renames:
+    if form.more is None and all(one.name == one.identifier for one in form.parameters):
         # A third less to compile than naming each of them again.
         return "locals()"
     if form.more is not None and not form.parameters:
@@ -130,7 +130,7 @@ def docstring(description: str, form: Form) -> str:
     objects = [short(one.type, form.records) if any(named_in(one.type)) else "" for one in form.parameters]
     if lines := _limit_lines(map(_argument, form.parameters, objects)):
         parts.append("\n".join(["Args:", *(f"    {line}" for line in lines)]))
-    if isinstance(form.result, Table) or (form.result != ANY and any(named_in(form.result))):
+    if form.result == TABLE or (form.result != ANY and any(named_in(form.result))):
         parts.append(f"Returns:\n    {short(form.result, form.result_records)}")
     return "\n\n".join(parts)
 
@@ -140,11 +140,11 @@ def argument_lines(form: Form) -> list[str]:
     return _limit_lines(_argument(one, "") for one in form.parameters)
 
 
-def first_sentence(description: str, limit: int = SENTENCE_CHARS) -> str:
+def first_sentence(description: str) -> str:
     """On one line, without its full stop."""
-    head = _END.split(printable(description.strip()[: _READ * limit]), maxsplit=1)[0]
+    head = _END.split(printable(description.strip()[: _READ * SENTENCE_CHARS]), maxsplit=1)[0]
     line = " ".join(head.split()).rstrip(".:")
-    return line if len(line) <= limit else f"{line[: limit - 3].rstrip()}..."
+    return line if len(line) <= SENTENCE_CHARS else f"{line[: SENTENCE_CHARS - 3].rstrip()}..."
 
 
 def _argument(parameter: Parameter, objects: str) -> str:

@@ -15,6 +15,7 @@ from pinfold.tools.stubs.shapes import (
     ANY,
     MEMBERS,
     NONE,
+    TABLE,
     WRITTEN,
     Choice,
     DictOf,
@@ -23,7 +24,6 @@ from pinfold.tools.stubs.shapes import (
     Plain,
     Record,
     Scalar,
-    Table,
     TupleOf,
     Type,
     camel,
@@ -86,16 +86,13 @@ class Reader:
     def looked_at(self) -> int:
         return SCHEMAS - self._left
 
-    def read_root(self, name: str) -> Type:
-        return self._read_reference("#", name, 0)
-
     def put_together(self, schema: Json) -> Mapping[str, Json]:
         """An object with every key it may have: those of all alternatives, required where each of them requires it."""
-        whole = self._merge_schemas(schema, DEPTH)
+        whole = self._merge_schemas(schema)
         members = as_list(whole.get("anyOf") or whole.get("oneOf"))
         if not members:
             return whole
-        parts = [self._merge_schemas(member, DEPTH) for member in members[:MEMBERS]]
+        parts = [self._merge_schemas(member) for member in members[:MEMBERS]]
         own: dict[str, Json] = whole.get("properties", {})
         others: dict[str, list[Json]] = {}
         for part in parts:
@@ -121,7 +118,7 @@ class Reader:
 
     def _own(self, schema: Mapping[str, Json], name: str, depth: int, ref: str) -> Type:
         if isinstance(pointer := schema.get("$ref"), str):
-            return self._read_reference(pointer, name, depth + 1)
+            return self.read_reference(pointer, name, depth + 1)
         if "const" in schema:
             return _choice([schema["const"]])
         if values := as_list(schema.get("enum")):
@@ -130,7 +127,7 @@ class Reader:
         if parts := as_list(schema.get("allOf")):
             if len(parts) == 1 and not (_SAYS_TYPE - {"allOf"}) & schema.keys():
                 return self.read(parts[0], name, depth + 1, ref)
-            return self.read(self._merge_schemas(schema, DEPTH), name, depth + 1, ref)
+            return self.read(self._merge_schemas(schema), name, depth + 1, ref)
         if members := self._members(schema, name, depth):
             return either(members)
         match schema.get("type"):
@@ -151,13 +148,13 @@ class Reader:
         for member in members[:VALUES]:
             if "type" in own and not _SAYS_TYPE & as_object(member).keys():
                 return []
-            whole = self._merge_schemas({**own, "allOf": [member]}, DEPTH) if is_object else member
+            whole = self._merge_schemas({**own, "allOf": [member]}) if is_object else member
             found.append(self.read(whole, name, depth + 1))
         return [] if "type" in own and ANY in found else found
 
     def _read_kind(self, kind: str, schema: Mapping[str, Json], name: str, depth: int, ref: str) -> Type:
         if schema.get("contentMediaType") == ARROW:
-            return Table()
+            return TABLE
         match kind:
             case "string":
                 is_binary = schema.get("format") in ("binary", "byte") or (schema.get("contentEncoding") == "base64")
@@ -203,7 +200,7 @@ class Reader:
         )
         return Record(own)
 
-    def _read_reference(self, pointer: str, name: str, depth: int) -> Type:
+    def read_reference(self, pointer: str, name: str, depth: int = 0) -> Type:
         if pointer in self._known:
             return self._known[pointer]
         target = self._at(pointer)
@@ -230,10 +227,10 @@ class Reader:
                 return None
         return at
 
-    def _merge_schemas(self, schema: Json, depth: int) -> dict[str, Json]:
+    def _merge_schemas(self, schema: Json) -> dict[str, Json]:
         """The schema and its `allOf` and `$ref` as one: properties are combined, for other keywords the first counts."""
         merged: dict[str, Json] = {}
-        for part in self._parts(schema, depth):
+        for part in self._parts(schema, DEPTH):
             for key, value in part.items():
                 match key:
                     case "properties":

@@ -98,11 +98,7 @@ Scalar: TypeAlias = str | int | bool
 
 
 class Plain(Struct, frozen=True):
-    name: Literal["str", "int", "float", "bool", "bytes", "None", "Any"]
-
-
-class Table(Struct, frozen=True):
-    """A `pyarrow.Table`, which code that has no pyarrow cannot name."""
+    name: Literal["str", "int", "float", "bool", "bytes", "pyarrow.Table", "None", "Any"]
 
 
 class Choice(Struct, frozen=True):
@@ -131,7 +127,7 @@ class Record(Struct, frozen=True):
     name: str
 
 
-Type: TypeAlias = Plain | Table | Choice | ListOf | TupleOf | DictOf | Either | Record
+Type: TypeAlias = Plain | Choice | ListOf | TupleOf | DictOf | Either | Record
 
 
 class Field(Struct, frozen=True):
@@ -148,10 +144,12 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "float": (int, float),
     "bool": (bool,),
     "bytes": (),
+    "pyarrow.Table": (),
     "None": (type(None),),
 }
 ANY = Plain("Any")
 NONE = Plain("None")
+TABLE = Plain("pyarrow.Table")
 MEMBERS = 12
 """Of one union; more say nothing to anybody."""
 
@@ -195,17 +193,13 @@ def fits(value: object, shape: Type) -> bool:
             return isinstance(value, dict)
         case Plain(name):
             return name == "Any" or type(value) in _KINDS[name]
-        case Table():
-            return False
 
 
 def annotation(shape: Type, names: Mapping[str, str] | None = None) -> str:
     """`names` are those that records have in the module, where they differ."""
     match shape:
         case Plain(name):
-            return name
-        case Table():
-            return "Any"
+            return "Any" if shape == TABLE else name  # code that has no pyarrow cannot name it
         case Choice(values):
             return f"Literal[{', '.join(map(repr, values))}]"
         case ListOf(item):
@@ -230,7 +224,7 @@ def named_in(shape: Type) -> Iterator[str]:
         case TupleOf(inner) | Either(inner):
             for member in inner:
                 yield from named_in(member)
-        case Plain() | Table() | Choice():
+        case Plain() | Choice():
             pass
 
 

@@ -142,7 +142,8 @@ class ServerInspector:
         return self._servers.pinned_tools(name) or ()
 
     def list_offers(self, name: str) -> tuple[ToolOffer, ...]:
-        from pinfold.tools.stubs import first_sentence, identifiers, local_name, signature
+        from pinfold.tools.stubs.modules import first_sentence, local_name, signature
+        from pinfold.tools.stubs.shapes import identifiers
 
         tools = self.tools(name)
         names = identifiers([local_name(tool) for tool in tools])
@@ -212,10 +213,11 @@ async def inspect_servers(
         workspace = workspace_at(workspace)
     except ConfigError:
         workspace = stack.enter_context(folder("workspace"))
+    programs = Programs(workspace, provider_named(config.sandbox.provider), config.sandbox.limits(config.limits))
     world = World(
         pins=pins,
         credentials=StoredCredentials(specs),
-        programs=Programs(workspace, provider_named(config.sandbox.provider), config.sandbox.limits(config.limits)),
+        start_program=programs.start,
         person=person or absent,
         sampler=absent,
         roots=(workspace,),

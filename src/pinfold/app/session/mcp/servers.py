@@ -195,7 +195,7 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
     world = World(
         pins=FilePins(named.specs),
         credentials=StoredCredentials(named.specs),
-        programs=Programs(around.spec.workspace, around.provider, around.spec.limits),
+        start_program=Programs(around.spec.workspace, around.provider, around.spec.limits).start,
         person=asking,
         sampler=asking,
         roots=(around.spec.workspace,),
