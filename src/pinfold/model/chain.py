@@ -62,7 +62,7 @@ def model_named(name: str, served: Sequence[str] = (), access: Access | None = N
 
 def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
     if meant.provider == "builtin":
-        from pinfold.model.local import BuiltinModel
+        from pinfold.model.local.builtin import BuiltinModel
 
         if access.data is None or access.state is None:
             raise UnknownModel(f"{name} needs a place for its weights, and there is none")
@@ -101,7 +101,7 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
         model_named(name, access=access)
         return f"reads {meant.model}"
     if meant.provider == "builtin":
-        from pinfold.model.local import weights_at, weights_named
+        from pinfold.model.local.weights import weights_at, weights_named
 
         weights = weights_named(meant.model)
         if access.data is None or weights_at(weights, access.data / "models") is None:

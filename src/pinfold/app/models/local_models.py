@@ -16,20 +16,18 @@ from pinfold.app.trust.project_files import VARIABLES
 from pinfold.app.trust.project_formats import keys_of
 from pinfold.app.trust.workspace_trust import read_trusted_files
 from pinfold.model import DIRECT, SERVICES, key_variables, ollama_url
-from pinfold.model.local import (
+from pinfold.model.local.discovery import FoundModel, FoundServer, probe
+from pinfold.model.local.server.model_server import ServeOptions, serve
+from pinfold.model.local.weights import (
     CATALOGUE,
-    FoundModel,
-    FoundServer,
     OnPulling,
     Pulling,
     Weights,
-    probe,
     pull,
     pull_for_ollama,
     weights_at,
     weights_named,
 )
-from pinfold.model.local.server import ServeOptions
 
 __all__ = ["FoundModel", "Pulling"]
 _ELSEWHERE = (*(name for name, service in SERVICES.items() if not service.is_local), *DIRECT)
@@ -53,8 +51,6 @@ async def serve_model(
     serving: ServeOptions, notice: Callable[[str], None], on_ready: Callable[[str, str], None]
 ) -> None:
     """Serve a model of this machine until a signal ends it. Raises PinfoldError."""
-    from pinfold.model.local.server import serve
-
     folder, state = private_dir(data_dir()), private_dir(state_dir())
     await serve(serving, folder=folder, state=state, uv=uv_path(), notice=notice, on_ready=on_ready)
 
