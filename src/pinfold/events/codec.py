@@ -220,4 +220,9 @@ def _refuse_constant(name: str) -> Json:
     raise ValueError(f"{name} is not JSON")
 
 
-_strict = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+def strict_decoder(*, raw_line_ends: bool = False) -> json.JSONDecoder:
+    """Of JSON without NaN and infinity; `raw_line_ends` may stand in strings, where they can mean one thing only."""
+    return json.JSONDecoder(strict=not raw_line_ends, parse_constant=_refuse_constant, parse_float=_finite)
+
+
+_strict = strict_decoder()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -148,7 +149,6 @@ BUILTIN = ("builtin", "builtin-small", "smollm2")
 """Those whose weights can be pulled."""
 FILES = ("scripted", "replay")
 """Those that are read from a file."""
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ALIASES = 8
 """How often one alias may lead to another."""
 
@@ -306,4 +306,11 @@ def destination_of(name: str, access: Access) -> str:
     parts = urlsplit(address_of(meant, access))
     host = parts.hostname or name
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    return "" if host in LOOPBACK or host.startswith("127.") else f"{host}:{port}"
+    return "" if is_loopback(host) else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

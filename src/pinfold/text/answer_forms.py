@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import takewhile
-from typing import Any, NamedTuple, NoReturn, Protocol, cast
+from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 LACKS = "The answer is not in the form that was asked for"
 """Begins the correction the model gets."""
@@ -57,21 +57,6 @@ _MORE_TO_DO = re.compile(
     r"\b(?:write|create|update|make|edit|fix|add)\b[^.\n]{0,40}(?:\bfile\b|\w\.\w{2,4}\b|\bscript\b|\btest)",
     re.IGNORECASE,
 )
-
-
-class AskedForm(Protocol):
-    @property
-    def begins(self) -> str:
-        """How every answer in this form begins; empty if that is not fixed."""
-        ...
-
-    def fault(self, answer: str) -> str:
-        """One line that says what the answer lacks and repeats the form; empty if it fits."""
-        ...
-
-    def find_printed(self, output: str) -> str | None:
-        """The answer that code printed: the output or its last block; None if that is not exactly the form."""
-        ...
 
 
 @lru_cache(maxsize=16)
@@ -142,9 +127,11 @@ class _Marks(NamedTuple):
 
     @property
     def begins(self) -> str:
+        """How every answer in this form begins; empty if that is not fixed."""
         return f"@{next(iter(self.places))}["
 
     def fault(self, answer: str) -> str:
+        """One line that says what the answer lacks and repeats the form; empty if it fits."""
         found = dict(_MARK.findall(answer))
         faults = [why for name in self.places if (why := self._fault_of(name, found.get(name)))]
         form = " ".join(f"@{name}[{place}]" for name, place in self.places.items())
@@ -164,6 +151,7 @@ class _Marks(NamedTuple):
         return ""
 
     def find_printed(self, output: str) -> str | None:
+        """The answer that code printed: the output or its last block; None if that is not exactly the form."""
         block = [*takewhile(_MARKS.fullmatch, reversed(output.rstrip().split("\n")))]
         text = "\n".join(reversed(block)).strip()
         names = sorted(name for name, _ in _MARK.findall(text))
@@ -203,6 +191,9 @@ class _OneLine(NamedTuple):
     def find_printed(self, output: str) -> None:
         """None: a printed line may just be a look at the data."""
         del output
+
+
+AskedForm: TypeAlias = _Marks | _Keys | _OneLine
 
 
 def _marks(prompt: str) -> _Marks | None:
