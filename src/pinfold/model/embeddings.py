@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
@@ -35,17 +35,7 @@ _TOGETHER = 32
 _ANSWER_S = 60.0
 
 
-class Embeddings(Protocol):
-    name: str
-    to: str
-    """Where texts go: `host:port`; empty if they stay on this machine."""
-    out: int
-    """Bytes sent so far."""
-
-    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]: ...
-
-
-def embeddings_named(name: str, access: Access) -> Embeddings:
+def embeddings_named(name: str, access: Access) -> ServedEmbeddings | BuiltinEmbeddings:
     """Raises UnknownModel, NoKey, NotInstalled."""
     if name == BUILTIN_EMBEDDINGS:
         return BuiltinEmbeddings()
@@ -62,7 +52,9 @@ class ServedEmbeddings:
     def __init__(self, name: str, address: str, model: str, key: str | None, to: str) -> None:
         self.name = name
         self.to = to
+        """Where texts go: `host:port`; empty if they stay on this machine."""
         self.out = 0
+        """Bytes sent so far."""
         self._address, self._model, self._key = address, model, key
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
