@@ -66,11 +66,9 @@ def calls_of(message: Message) -> tuple[ActionId, ...]:
 
 def shorten(message: Message, records: Mapping[ActionId, ActionRecord]) -> Message:
     record = records.get(message.id) if isinstance(message, ToolMessage) else None
-    return message if record is None else replace(message, text=_short_text(record))
-
-
-def _short_text(record: ActionRecord) -> str:
-    return _WITHOUT_RESULT.format(record.line, record.cell or record.id)
+    if record is None:
+        return message
+    return replace(message, text=_WITHOUT_RESULT.format(record.line, record.cell or record.id))
 
 
 def request_of(state: State, tools: tuple[ToolSchema, ...], settings: Mapping[str, Json]) -> Request:
@@ -104,9 +102,6 @@ class TokenGauge(Struct):
 
     def count_message(self, message: Message) -> int:
         return round(_size(message) / self.bytes_per_token)
-
-    def count_text(self, text: str) -> int:
-        return round(len(text.encode("utf-8", "replace")) / self.bytes_per_token)
 
 
 def _bytes(request: Request) -> int:

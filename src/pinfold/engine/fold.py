@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import reduce
 from itertools import takewhile
-from typing import Any, assert_never
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -441,5 +441,5 @@ def _approval(state: State, event: ApprovalRequested | ApprovalDecided, at: str)
     return state
 
 
-def _replace_action(state: State, item: OpenAction, **changes: Any) -> State:
+def _replace_action(state: State, item: OpenAction, **changes: object) -> State:
     return replace(state, open={**state.open, item.proposed.id: replace(item, **changes)})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
@@ -169,7 +168,7 @@ def mark_of(folder: Path) -> tuple[object, ...]:
     marks: list[object] = []
     for name in (STORE, f"{STORE}-wal"):
         try:
-            status = os.stat(f"{folder}/{name}")  # noqa: PTH116 - for every session of a list
+            status = (folder / name).stat()
         except OSError:
             marks.append(None)
         else:
