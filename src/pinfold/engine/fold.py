@@ -423,8 +423,8 @@ def _approval(state: State, event: ApprovalRequested | ApprovalDecided, at: str)
     if item is None:
         return state
     if isinstance(event, ApprovalRequested):
-        changes = {"reason": event.reason, "asked": event, "decided": None}
-        return _replace_action(state, item, stage="asking", read_only=False, **changes)
+        item = replace(item, reason=event.reason, asked=event, decided=None)
+        return _replace_action(state, item, stage="asking", read_only=False)
     if item.stage != "asking":
         return state  # the first answer counts
     if event.verdict == "deny":
