@@ -64,10 +64,8 @@ def _shorten_results(core: Core, messages: Sequence[Message], before: int, goal:
     for message in messages:
         if saved >= excess:
             break
-        record = records.get(message.id) if isinstance(message, ToolMessage) else None
-        if record is None:
+        if not isinstance(message, ToolMessage) or message.id not in records:
             continue
-        assert isinstance(message, ToolMessage)
         less = core.gauge.count_message(message) - core.gauge.count_message(shorten(message, records))
         if less > 0:
             shortened.append(message.id)

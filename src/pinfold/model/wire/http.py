@@ -113,14 +113,7 @@ class Answer:
 class Wire:
     """The way to one server. The library is loaded and the pool made with the first request."""
 
-    def __init__(
-        self,
-        base_url: str,
-        *,
-        patience: Patience,
-        key: str | None = None,
-        hint: str = "",
-    ) -> None:
+    def __init__(self, base_url: str, *, patience: Patience, key: str | None = None, hint: str = "") -> None:
         """`hint` is what to do when nothing answers."""
         self.base_url = base_url
         self.patience = patience
