@@ -16,7 +16,7 @@ from pinfold.events import RequestFailed
 from pinfold.model.errors import NotInstalled, UnknownModel
 from pinfold.model.names import SERVICES, Access, address_of, destination_of, key_for, parse_model_name
 from pinfold.model.wire.http import Patience, Wire
-from pinfold.model.wire.payload import a_list, an_object
+from pinfold.model.wire.payload import a_list, objects_in
 
 BUILTIN_EMBEDDINGS = "builtin"
 _EXTRA = "embeddings"
@@ -66,13 +66,11 @@ class ServedEmbeddings:
         self.out += sum(len(text.encode()) for text in texts)
         try:
             body = {"model": self._model, "input": texts, "encoding_format": "float"}
-            said = an_object(await wire.ask("embeddings", body, limit_s=_ANSWER_S))
+            said = await wire.ask("embeddings", body, limit_s=_ANSWER_S)
         finally:
             await wire.aclose()
         try:
-            rows = sorted(
-                (an_object(one) for one in a_list(said.get("data"))), key=lambda row: int(row.get("index", 0))
-            )
+            rows = sorted(objects_in(said, "data"), key=lambda row: int(row.get("index", 0)))
             vectors = [[float(number) for number in a_list(row.get("embedding"))] for row in rows]
         except (TypeError, ValueError) as error:
             raise RequestFailed(f"{self.name} answered with something other than embeddings") from error
