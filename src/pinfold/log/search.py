@@ -85,15 +85,12 @@ def read_said(folder: Path, after: int) -> Said:
                 event = decode(kind, body)
             except BadEvent:
                 continue
-            match event:
-                case SessionOpened():
-                    workspace, untrusted = event.workspace, untrusted or event.untrusted or event.imported
-                case SessionForked(last=copied):
-                    messages = [one for one in messages if one[0] > copied]
-                case ActionFinished(untrusted=True):
-                    untrusted = True
-                case _:
-                    pass
+            if isinstance(event, SessionOpened):
+                workspace, untrusted = event.workspace, untrusted or event.untrusted or event.imported
+            elif isinstance(event, SessionForked):
+                messages = [one for one in messages if one[0] > event.last]
+            elif isinstance(event, ActionFinished):
+                untrusted = untrusted or event.untrusted
             for place, text in _texts(event, None):
                 if text.strip():
                     messages.append((seq, at, place, text))

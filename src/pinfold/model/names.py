@@ -189,12 +189,11 @@ class ModelRef(Struct, frozen=True):
 def parse_model_name(name: str, access: Access | None = None) -> ModelRef:
     """Raises UnknownModel."""
     aliases = (access or Access()).aliases
-    seen: list[str] = []
-    while name in aliases and len(seen) <= _ALIASES:
-        seen.append(name)
-        name = aliases[name]
-    if len(seen) > _ALIASES:
-        raise UnknownModel(f"the alias {seen[0]!r} leads round in a circle; see [models.aliases]")
+    given = name
+    for _ in range(_ALIASES):
+        name = aliases.get(name, name)
+    if name in aliases:
+        raise UnknownModel(f"the alias {given!r} leads round in a circle; see [models.aliases]")
     if not name:
         raise UnknownModel("no model is configured; name one with --model, e.g. --model builtin")
     if name in BUILTIN:

@@ -369,11 +369,9 @@ def _literal(node: ast.expr, depth: int) -> Json:
 
 
 def _key(node: ast.expr | None) -> str:
-    match node:
-        case ast.Constant(value=str() as key):
-            return key
-        case _:
-            raise _NotLiteral("a dict whose keys are not strings")
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    raise _NotLiteral("a dict whose keys are not strings")
 
 
 def _plain_number(value: float) -> float:
