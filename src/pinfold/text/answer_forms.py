@@ -64,7 +64,13 @@ def asked_form(prompt: str) -> AskedForm | None:
     prompt = _GIVEN_ALONG.split(prompt, maxsplit=1)[0].replace("\\n", "\n")
     if len(prompt) > _LONGEST:
         return None
-    return _marks(prompt) or _keys(prompt) or (_OneLine() if _ONE_LINE.search(prompt) else None)
+    if form := _marks(prompt):
+        return form
+    # Each pattern is tried only where it can match: in a long line of prose it would search for seconds.
+    signs = prompt.lower()
+    if ("json" in signs or "{" in signs) and (form := _keys(prompt)):
+        return form
+    return _OneLine() if " line" in signs and _ONE_LINE.search(prompt) else None
 
 
 def wants_more(prompt: str) -> bool:
