@@ -165,12 +165,9 @@ def mark_of(folder: Path) -> tuple[object, ...]:
     """Differs whenever the session's log has changed: a summary is good for as long as it does not."""
     marks: list[object] = []
     for name in (STORE, f"{STORE}-wal"):
-        try:
+        with contextlib.suppress(OSError):
             status = (folder / name).stat()
-        except OSError:
-            marks.append(None)
-        else:
-            marks.append((status.st_ino, status.st_size, status.st_mtime_ns))
+            marks.append((name, status.st_ino, status.st_size, status.st_mtime_ns))
     with contextlib.suppress(OSError):  # times are too coarse to tell two commits apart, this number is not
         marks.append((folder / HEAD).read_bytes())
     return tuple(marks)

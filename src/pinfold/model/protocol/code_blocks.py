@@ -325,7 +325,7 @@ def _tool_call(node: ast.expr | None, known: KnownTools) -> tuple[str, ast.Call]
 
 
 def _parse_call(tool: str, call: ast.Call, known: KnownTools) -> ParsedCall | Fault:
-    names = known.properties(tool)
+    names = tuple(known.properties(tool))
     args: dict[str, Json] = {}
     given = [(None, value) for value in call.args] + [(word.arg, word.value) for word in call.keywords]
     if len(call.args) > len(names):

@@ -75,9 +75,8 @@ def explain_tools(tools: Sequence[ToolSchema], style: Style) -> str:
 
 
 def _describe_tool(tool: ToolSchema, known: KnownTools) -> str:
-    properties = cast("Mapping[str, Json]", tool.parameters.get("properties") or {})
-    required = known.list_required(tool.name)
-    names = sorted(known.properties(tool.name), key=lambda name: name not in required)
+    properties, required = known.properties(tool.name), known.list_required(tool.name)
+    names = sorted(properties, key=lambda name: name not in required)
     arguments = ", ".join(_argument(name, properties[name], needed=name in required) for name in names)
     line = first_line(tool.description)
     return f"{tool.name}({arguments}){f'  {line}' if line else ''}"
