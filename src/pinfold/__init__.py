@@ -42,32 +42,9 @@ __all__ = [
     "tool",
 ]
 
-_HOMES = {
-    "pinfold.app": ("Agent", "Approval", "Decision", "RunResult"),
-    "pinfold.app.errors": (
-        "CheckpointError",
-        "ConfigError",
-        "NoSuchSession",
-        "OwnerGone",
-        "SessionBusy",
-        "TurnError",
-    ),
-    "pinfold.engine": ("CommandRefused",),
-    "pinfold.events": ("ContextTooLong", "PinfoldError", "RequestFailed"),
-    "pinfold.log": ("LogError",),
-    "pinfold.memory": ("MemoryUnusable",),
-    "pinfold.model.errors": ("ModelError",),
-    "pinfold.sandbox": ("SandboxError", "SandboxUnavailable"),
-    "pinfold.tools": ("tool",),
-    "pinfold.tools.results": ("ToolError",),
-}
-
 
 def __getattr__(name: str) -> object:
     # Loaded on use: `pinfold --version` must not load the agent.
-    home = next((home for home, names in _HOMES.items() if name in names), None)
-    if home is None:
-        raise AttributeError(f"module 'pinfold' has no attribute {name!r}")
-    from importlib import import_module
+    from pinfold.app.lazy_names import lazy_names
 
-    return getattr(import_module(home), name)
+    return lazy_names(__name__)(name)

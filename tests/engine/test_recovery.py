@@ -124,9 +124,9 @@ async def asked(session: Life) -> None:
     seq = 0
     for verdict in ("allow", "deny", "allow"):
         await session.seen(lambda event: type(event).__name__ == "ApprovalRequested", after=seq)
-        (waiting,) = [item for item in session.core.state.open.values() if item.stage == "asking"]
+        (waiting,) = [item.asked for item in session.core.state.open.values() if item.asked and item.stage == "asking"]
         seq = session.log.seq
-        await session.submit(Decide(id=waiting.proposed.id, digest=waiting.digest, verdict=verdict))
+        await session.submit(Decide(id=waiting.id, digest=waiting.digest, verdict=verdict))
     await session.ended()
 
 

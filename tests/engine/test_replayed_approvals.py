@@ -210,8 +210,9 @@ async def test_of_two_hundred_forged_answers_none_is_accepted_and_then_the_right
 async def test_an_engine_that_does_not_compare_digests_is_found_out() -> None:
     class Careless(Engine):
         async def submit(self, command: Any) -> None:
-            if isinstance(command, Decide) and (item := self.core.state.open.get(command.id)):
-                command = replace(command, digest=item.digest)
+            item = self.core.state.open.get(command.id) if isinstance(command, Decide) else None
+            if item and item.asked:
+                command = replace(command, digest=item.asked.digest)
             await super().submit(command)
 
     async with opened() as waits:

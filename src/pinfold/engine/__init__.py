@@ -2,7 +2,7 @@
 
 from pinfold.engine.approvals import digest_of
 from pinfold.engine.context import request_of
-from pinfold.engine.core import Breaker, Budget, Choice, CommandRefused, ContextLimits, Core, Line, OwnLines
+from pinfold.engine.core import Breaker, Budget, Choice, CommandRefused, ContextLimits, Core, Line, Lines
 from pinfold.engine.engine import Engine
 from pinfold.engine.fold import fold
 from pinfold.engine.hooks import Hook, Hooks
@@ -42,12 +42,12 @@ __all__ = [
     "Hooks",
     "Journal",
     "Line",
+    "Lines",
     "Model",
     "NotShown",
     "OnCall",
     "OnOutput",
     "OpenAction",
-    "OwnLines",
     "Performed",
     "Rewound",
     "Spent",

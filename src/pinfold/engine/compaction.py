@@ -10,7 +10,7 @@ from pinfold.engine.context import calls_of, request_of, shorten, summarise, vis
 from pinfold.engine.core import CommandRefused, Core
 from pinfold.engine.fold import add_compaction
 from pinfold.engine.state import Turn
-from pinfold.events import ActionId, ContextCompacted, Message, Request, ToolMessage
+from pinfold.events import ActionId, ContextCompacted, Message, Request, ToolMessage, UserMessage
 
 _GOAL = 0.5
 """Share of the window that is filled after a compaction, at most."""
@@ -64,10 +64,8 @@ def _shorten_results(core: Core, messages: Sequence[Message], before: int, goal:
     for message in messages:
         if saved >= excess:
             break
-        record = records.get(message.id) if isinstance(message, ToolMessage) else None
-        if record is None:
+        if not isinstance(message, ToolMessage) or message.id not in records:
             continue
-        assert isinstance(message, ToolMessage)
         less = core.gauge.count_message(message) - core.gauge.count_message(shorten(message, records))
         if less > 0:
             shortened.append(message.id)
@@ -104,5 +102,6 @@ def compact_past(core: Core, keep: str) -> ContextCompacted:
         raise CommandRefused("there is nothing to compact yet")
     before = core.gauge.count(request_of(state, core.hands.schemas(), core.settings))
     summary = summarise(state, core.hands.inventory(), keep)
-    after = before - sum(map(core.gauge.count_message, visible_messages(state))) + core.gauge.count_text(summary)
+    after = before - sum(map(core.gauge.count_message, visible_messages(state)))
+    after += core.gauge.count_message(UserMessage(text=summary))
     return ContextCompacted(cause="asked", summary=summary, before=before, after=after)

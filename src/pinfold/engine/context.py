@@ -5,7 +5,7 @@ A compaction leaves old results and messages out of it; the state and the log ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from msgspec import Struct
@@ -44,20 +44,17 @@ def visible_messages(state: State) -> tuple[Message, ...]:
     if latest and turns:
         first = turns[0].messages
         rest = messages[len(first) :]
-        tail = [*_from_call(first[1:], latest.kept)] if latest.kept else [*first[1:]]
         told = replace(first[0], text=f"{latest.summary}\n\n{first[0].text}")
-        messages = [told, *tail, *rest]
+        messages = [told, *_from_call(first[1:], latest.kept), *rest]
     shortened = frozenset(chain.from_iterable(one.shortened for one in state.compactions))
-    if not shortened:
-        return tuple(messages)
     records = {record.id: record for record in state.records if record.id in shortened}
     return tuple(shorten(message, records) for message in messages)
 
 
-def _from_call(messages: Sequence[Message], call: ActionId) -> Iterator[Message]:
+def _from_call(messages: Sequence[Message], call: ActionId | None) -> Sequence[Message]:
     """Those from the one that made the call on; all if none did."""
     places = (place for place, one in enumerate(messages) if call in calls_of(one))
-    yield from messages[next(places, 0) :]
+    return messages[next(places, 0) :]
 
 
 def calls_of(message: Message) -> tuple[ActionId, ...]:
@@ -66,11 +63,9 @@ def calls_of(message: Message) -> tuple[ActionId, ...]:
 
 def shorten(message: Message, records: Mapping[ActionId, ActionRecord]) -> Message:
     record = records.get(message.id) if isinstance(message, ToolMessage) else None
-    return message if record is None else replace(message, text=_short_text(record))
-
-
-def _short_text(record: ActionRecord) -> str:
-    return _WITHOUT_RESULT.format(record.line, record.cell or record.id)
+    if record is None:
+        return message
+    return replace(message, text=_WITHOUT_RESULT.format(record.line, record.cell or record.id))
 
 
 def request_of(state: State, tools: tuple[ToolSchema, ...], settings: Mapping[str, Json]) -> Request:
@@ -79,12 +74,8 @@ def request_of(state: State, tools: tuple[ToolSchema, ...], settings: Mapping[st
     if plan := plan_in_words(state.plan, _NOTES):
         # At the end, so that the provider's cache holds for everything before it.
         messages = (*messages, UserMessage(text=f"[{plan}]"))
-    return Request(
-        system=state.opened.prompt if state.opened else "",
-        messages=messages,
-        tools=tools,
-        settings=settings,
-    )
+    system = state.opened.prompt if state.opened else ""
+    return Request(system=system, messages=messages, tools=tools, settings=settings)
 
 
 class TokenGauge(Struct):
@@ -104,9 +95,6 @@ class TokenGauge(Struct):
 
     def count_message(self, message: Message) -> int:
         return round(_size(message) / self.bytes_per_token)
-
-    def count_text(self, text: str) -> int:
-        return round(len(text.encode("utf-8", "replace")) / self.bytes_per_token)
 
 
 def _bytes(request: Request) -> int:

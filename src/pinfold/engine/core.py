@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from msgspec import Struct, field
@@ -18,10 +17,6 @@ from pinfold.engine.hooks import Hooks
 from pinfold.engine.ports import Form, Hands, Journal, Ledger, Model, Verifier
 from pinfold.engine.state import State, Turn
 from pinfold.events import BreakerState, Entry, Event, Json, PinfoldError
-
-if TYPE_CHECKING:
-    from pinfold.text.answer_forms import AskedForm
-
 
 FORGET_S = 600.0
 """Failures further apart than this do not count as consecutive."""
@@ -35,21 +30,14 @@ class Line(Struct, kw_only=True):
     """When the current trial call began, if there is one."""
 
 
-class Lines(Protocol):
-    """Stores the state of each line."""
-
-    def change(self, name: str, change: Callable[[Line], Line]) -> Line:
-        """Store and return the changed line; an unknown line starts fresh."""
-        ...
-
-
-class OwnLines:
-    """In this process only."""
+class Lines:
+    """Stores the state of each line, here for this process only."""
 
     def __init__(self) -> None:
         self._lines: dict[str, Line] = {}
 
     def change(self, name: str, change: Callable[[Line], Line]) -> Line:
+        """Store and return the changed line; an unknown line starts fresh."""
         self._lines[name] = changed = change(self._lines.get(name, Line()))
         return changed
 
@@ -64,7 +52,7 @@ class Breaker(Struct, kw_only=True):
     clock: Callable[[], float]
     threshold: int = 5
     cooldown_s: float = 30.0
-    lines: Lines = field(default_factory=OwnLines)
+    lines: Lines = field(default_factory=Lines)
 
     def state(self, name: str) -> BreakerState:
         line = self.lines.change(name, lambda line: line)
@@ -152,15 +140,6 @@ class CommandRefused(PinfoldError):
     """The command is not possible now; says why."""
 
 
-def _find_asked_form(turn: Turn) -> AskedForm | None:
-    """The answer form the prompt asks for. Most prompts cannot ask for one, and then nothing is loaded."""
-    if not any(sign in turn.said.lower() for sign in ("@", "json", "{", " line")):
-        return None
-    from pinfold.text.answer_forms import asked_form
-
-    return asked_form(turn.said)
-
-
 class Choice(Struct, frozen=True, kw_only=True):
     """Another model for a session."""
 
@@ -218,22 +197,22 @@ class Core(Struct, kw_only=True, dict=True):
         turn = self.state.turn
         if turn is None or self.form is not None:
             return ""
-        form = _find_asked_form(turn)
-        if form is None:
-            return ""
-        from pinfold.text.answer_forms import LACKS
+        from pinfold.text.answer_forms import LACKS, asked_form
 
+        form = asked_form(turn.said)
         told = any(LACKS in message.text for message in turn.messages[1:])
-        return "" if told else form.fault(answer)
+        return form.fault(answer) if form and not told else ""
 
     def printed_by(self, turn: Turn) -> str | None:
         """The answer, verbatim, if the last code printed exactly what the prompt asks for and nothing else is to be done."""
-        form = (self.form or _find_asked_form(turn)) if turn.output else None
-        if form is None:
+        if not turn.output:
             return None
-        from pinfold.text.answer_forms import stdout_of, wants_more
+        from pinfold.text.answer_forms import asked_form, stdout_of, wants_more
 
-        return None if wants_more(turn.said) else form.find_printed(stdout_of(turn.output, turn.notices))
+        form = self.form or asked_form(turn.said)
+        if form is None or wants_more(turn.said):
+            return None
+        return form.find_printed(stdout_of(turn.output, turn.notices))
 
     async def record(self, *events: Event) -> None:
         """Append; when this returns, the events are on disk and in the state."""

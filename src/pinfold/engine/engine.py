@@ -328,13 +328,13 @@ class Engine:
         # One at a time: of two answers that cross, the second must see the first.
         async with self._deciding:
             item = self.core.state.open.get(decide.id)
-            if item is None or item.stage != "asking":
+            if item is None or item.asked is None or item.stage != "asking":
                 raise CommandRefused(f"no approval is waiting for {decide.id}; it was answered already or never asked")
-            if decide.digest != item.digest:
-                raise CommandRefused(f"the approval for {decide.id} is about other content than what was answered")
             asked = item.asked
+            if decide.digest != asked.digest:
+                raise CommandRefused(f"the approval for {decide.id} is about other content than what was answered")
             if decide.verdict == "allow" and decide.scope != "once":
-                if asked is None or not asked.pattern:
+                if not asked.pattern:
                     raise CommandRefused(f"{decide.id} can only be allowed once")
                 if decide.scope == "always":
                     if not asked.stored:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import reduce
 from itertools import takewhile
-from typing import Any, assert_never
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -290,9 +290,7 @@ def _lacking(state: State, turn: TurnId | None, what: str) -> State:
     """`what` is a name and, in brackets, the reason; the last reason counts."""
     if state.turn is None or state.turn.id != turn:
         return state
-    name = what.partition(" (")[0]
-    others = (one for one in state.turn.without if one.partition(" (")[0] != name)
-    return replace(state, turn=replace(state.turn, without=(*others, cap_text(what, _EFFECT))))
+    return _set_lack(state, what.partition(" (")[0], cap_text(what, _EFFECT))
 
 
 def _add_code_answer(state: State, event: TurnEnded) -> State:
@@ -360,7 +358,7 @@ def _apply_action_finished(state: State, item: OpenAction, event: ActionFinished
     if event.lacked:
         state = _lacking(state, item.proposed.turn, event.lacked)
     elif isinstance(action, CallTool) and event.outcome == "ok":
-        state = _having(state, the_tool(action.tool))
+        state = _set_lack(state, the_tool(action.tool))
     still = {id_: other for id_, other in state.open.items() if id_ != event.id}
     cell = still.get(item.proposed.parent) if item.proposed.parent else None
     if cell and isinstance(action, CallTool) and action.tool == ANSWER and event.outcome == "ok":
@@ -410,12 +408,12 @@ def the_tool(name: str) -> str:
     return f"the tool {name}"
 
 
-def _having(state: State, what: str) -> State:
-    """It was available after all."""
+def _set_lack(state: State, name: str, *now: str) -> State:
+    """What the turn is without: this is so `now`, or was available after all."""
     if state.turn is None:
         return state
-    rest = tuple(one for one in state.turn.without if one.partition(" (")[0] != what)
-    return replace(state, turn=replace(state.turn, without=rest))
+    others = (one for one in state.turn.without if one.partition(" (")[0] != name)
+    return replace(state, turn=replace(state.turn, without=(*others, *now)))
 
 
 def _approval(state: State, event: ApprovalRequested | ApprovalDecided, at: str) -> State:
@@ -423,8 +421,8 @@ def _approval(state: State, event: ApprovalRequested | ApprovalDecided, at: str)
     if item is None:
         return state
     if isinstance(event, ApprovalRequested):
-        asked = {"digest": event.digest, "reason": event.reason, "asked": event, "decided": None}
-        return _replace_action(state, item, stage="asking", read_only=False, **asked)
+        item = replace(item, reason=event.reason, asked=event, decided=None)
+        return _replace_action(state, item, stage="asking", read_only=False)
     if item.stage != "asking":
         return state  # the first answer counts
     if event.verdict == "deny":
@@ -441,5 +439,5 @@ def _approval(state: State, event: ApprovalRequested | ApprovalDecided, at: str)
     return state
 
 
-def _replace_action(state: State, item: OpenAction, **changes: Any) -> State:
+def _replace_action(state: State, item: OpenAction, **changes: object) -> State:
     return replace(state, open={**state.open, item.proposed.id: replace(item, **changes)})

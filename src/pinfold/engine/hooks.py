@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import anyio
 
@@ -70,10 +70,10 @@ class Hooks:
             request = answer
         return request
 
-    def _having(self, point: str) -> list[tuple[Hook, Callable[..., Any]]]:
+    def _having(self, point: str) -> list[tuple[Hook, Callable[[object], object]]]:
         return [(hook, getattr(hook, point)) for hook in self._hooks if hasattr(hook, point)]
 
-    async def _call_with_limit(self, call: Callable[..., Any], given: object) -> Any:
+    async def _call_with_limit(self, call: Callable[[object], object], given: object) -> object:
         try:
             with anyio.fail_after(self._bound_s):
                 answer = call(given)

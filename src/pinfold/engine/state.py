@@ -57,7 +57,6 @@ class OpenAction(Struct, frozen=True, kw_only=True):
     proposed: ActionProposed
     stage: Stage = "proposed"
     effect: Effect = "once"
-    digest: str = ""
     reason: str = ""
     asked: ApprovalRequested | None = None
     decided: ApprovalDecided | None = None

@@ -18,6 +18,7 @@ from pinfold.events.codec import (
     map_leaves,
     parse_json,
     plain_json,
+    strict_decoder,
 )
 from pinfold.events.commands import (
     Clear,
@@ -229,4 +230,5 @@ __all__ = [
     "new_turn_id",
     "parse_json",
     "plain_json",
+    "strict_decoder",
 ]

@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias, TypeVar, Union, cast, get_args
+from typing import Any, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 import msgspec.structs
@@ -26,11 +26,8 @@ Upcast: TypeAlias = Callable[[dict[str, Json]], dict[str, Json]]
 UPCASTERS: Mapping[str, Upcast] = {}
 """By old kind: converts that body to a current one, `kind` included."""
 
-_EVENT_TYPES = tuple(kind for kind in get_args(Event) if kind is not Unknown)
-_KINDS: Mapping[str, type] = {kind.__name__: kind for kind in _EVENT_TYPES}
+_KINDS: Mapping[str, type] = {kind.__name__: kind for kind in get_args(Event) if kind is not Unknown}
 _DELTAS = frozenset(kind.__name__ for kind in get_args(Delta))
-_KNOWN = Union[_EVENT_TYPES]  # noqa: UP007 - built from a tuple at run time
-_ENVELOPE = ("seq", "session", "at")
 _describing = threading.Lock()
 """msgspec 0.22 keeps its description of a type before it is complete: a second thread that uses the type at that moment
 crashes the interpreter. So every type is described once, by one thread, before it is used."""
@@ -127,7 +124,7 @@ def decode_object(value: Json, upcasters: Mapping[str, Upcast] = UPCASTERS) -> E
     kind: str = body["kind"]
     if kind not in _KINDS:
         return Unknown(kind=kind, body={key: item for key, item in body.items() if key != "kind"})
-    return cast(Event, _convert(body, _KNOWN))
+    return cast(Event, _convert(body, _KINDS[kind]))
 
 
 def decode_command(value: Json) -> Command:
@@ -150,7 +147,7 @@ def decode_line(line: str | bytes) -> Entry | Delta:
     fields = _object(parse_json(line))
     if fields["kind"] in _DELTAS:
         return cast(Delta, _convert(fields, Delta))
-    envelope: _Envelope = _convert({key: fields.pop(key, None) for key in _ENVELOPE}, _Envelope)
+    envelope: _Envelope = _convert({key: fields.pop(key, None) for key in _Envelope.__struct_fields__}, _Envelope)
     return Entry(seq=envelope.seq, session=envelope.session, at=envelope.at, event=decode_object(fields))
 
 
@@ -220,4 +217,9 @@ def _refuse_constant(name: str) -> Json:
     raise ValueError(f"{name} is not JSON")
 
 
-_strict = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+def strict_decoder(*, raw_line_ends: bool = False) -> json.JSONDecoder:
+    """Of JSON without NaN and infinity; `raw_line_ends` may stand in strings, where they can mean one thing only."""
+    return json.JSONDecoder(strict=not raw_line_ends, parse_constant=_refuse_constant, parse_float=_finite)
+
+
+_strict = strict_decoder()

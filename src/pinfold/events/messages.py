@@ -35,12 +35,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     """Of the input: written to the provider's cache, where that is priced separately."""
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            written_tokens=self.written_tokens + other.written_tokens,
-        )
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
     @property
     def total(self) -> int:

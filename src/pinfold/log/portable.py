@@ -24,7 +24,7 @@ _LINE_LIMIT = 256 << 20
 _BLOB_LIMIT = 1 << 30
 _TOTAL_LIMIT = 20 << 30
 _EVENTS_LIMIT = 1 << 30
-"""Limits of what a bundle may unpack to, whatever its headers claim; it must also fit on the disk."""
+"""Limits of what a bundle may unpack to; it must also fit on the disk."""
 _SPARE = 1 << 20
 """Bytes of the disk that stay free."""
 
@@ -58,7 +58,8 @@ def import_file(source: Path, folder: Path, session: SessionId) -> tuple[int, Se
             with zipfile.ZipFile(source) as bundle:
                 return _import_bundle(bundle, source, folder, session)
         with source.open("rb") as lines:
-            return _import_lines(lines, source, folder, session, _Room(source, folder))
+            _check_room(source, folder, 2 * source.stat().st_size)
+            return _import_lines(lines, source, folder, session)
     except OSError as error:
         raise BadBundle(f"{source} cannot be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError) as error:
@@ -66,18 +67,12 @@ def import_file(source: Path, folder: Path, session: SessionId) -> tuple[int, Se
         raise BadBundle(f"{source} is damaged: {error}; export it again") from error
 
 
-class _Room:
-    """Free disk space for an import; events need it twice, as a file and in the log."""
-
-    def __init__(self, source: Path, folder: Path) -> None:
-        self._source = source
-        self._left = self._free = max(0, shutil.disk_usage(folder).free - _SPARE)
-
-    def take(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            free = f"{self._free >> 20:,} MB that the disk has room for"
-            raise BadBundle(f"{self._source} would unpack to more than the {free}; free some and import it again")
+def _check_room(source: Path, folder: Path, size: int) -> None:
+    """Whether an import fits on the disk; events count twice, as a file and in the log."""
+    left = max(0, shutil.disk_usage(folder).free - _SPARE)
+    if size > left:
+        free = f"{left >> 20:,} MB that the disk has room for"
+        raise BadBundle(f"{source} would unpack to more than the {free}; free some and import it again")
 
 
 def _import_bundle(bundle: zipfile.ZipFile, source: Path, folder: Path, session: SessionId) -> tuple[int, SessionId]:
@@ -97,21 +92,20 @@ def _import_bundle(bundle: zipfile.ZipFile, source: Path, folder: Path, session:
             raise BadBundle(f"{source} is no Pinfold bundle")
     if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in names.values()):
         raise BadBundle(f"{source} is damaged: its compression is not supported; export it again")
+    # zipfile reads no more of a member than is claimed here.
     claimed = sum(info.file_size for info in names.values())
     if claimed > _TOTAL_LIMIT:
         raise BadBundle(f"{source} would unpack to more than {_TOTAL_LIMIT >> 30} GiB")
-    _Room(source, folder).take(claimed + names["events.jsonl"].file_size)
-    room = _Room(source, folder)
+    _check_room(source, folder, claimed + names["events.jsonl"].file_size)
     blobs = Blobs(folder / "blobs")
     for name, info in names.items():
         if name.startswith("blobs/"):
             data = _read_member(bundle, info, _BLOB_LIMIT, source)
             if blob_id(data) != BlobId(f"sha256:{name.removeprefix('blobs/')}"):
                 raise BadBundle(f"{source}: {name} does not hold what its name says; export it again")
-            room.take(len(data))
             blobs.put(data)
     with bundle.open("events.jsonl") as lines:
-        return _import_lines(lines, source, folder, session, room)
+        return _import_lines(lines, source, folder, session)
 
 
 def _read_member(bundle: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int, source: Path) -> bytes:
@@ -122,13 +116,10 @@ def _read_member(bundle: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int, sou
     return data
 
 
-def _import_lines(
-    lines: IO[bytes], source: Path, folder: Path, session: SessionId, room: _Room
-) -> tuple[int, SessionId]:
+def _import_lines(lines: IO[bytes], source: Path, folder: Path, session: SessionId) -> tuple[int, SessionId]:
     rows: list[Row] = []
     origin, size = session, 0
     while line := lines.readline(_LINE_LIMIT):
-        room.take(2 * len(line))
         size += len(line)
         if size > _EVENTS_LIMIT:
             raise BadBundle(f"{source}: its events are larger than {_EVENTS_LIMIT >> 30} GiB")

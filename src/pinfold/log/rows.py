@@ -238,12 +238,9 @@ def last_row(connection: sqlite3.Connection, upto: int = 1 << 62) -> tuple[int, 
     # From the end; if the end is broken, from the beginning to where it breaks.
     for query in (f"{_SUMS} DESC LIMIT 1", _SUMS):
         try:
-            for raw in connection.execute(query, (upto,)):
-                match raw:
-                    case (int(seq), bytes(checksum)):
-                        last = seq, checksum
-                    case _:
-                        pass
+            for seq, checksum in connection.execute(query, (upto,)):
+                if isinstance(seq, int) and isinstance(checksum, bytes):
+                    last = seq, checksum
         except sqlite3.Error:
             continue
         break

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
@@ -50,10 +49,8 @@ def matches(folder: Path, words: Sequence[str]) -> list[Match]:
     wanted = [word.casefold() for word in words if word.strip()]
     found: list[Match] = []
     missing = {*wanted}
-    marks = ",".join("?" * len(_KINDS))
-    query = f"SELECT seq, kind, body FROM events WHERE kind IN ({marks}) ORDER BY seq"
     with contextlib.suppress(sqlite3.Error, UnicodeDecodeError), reading(folder) as connection:
-        for seq, kind, body in connection.execute(query, _KINDS):
+        for seq, _, kind, body in _rows(connection, 0, _KINDS):
             with contextlib.suppress(BadEvent):
                 for place, text in _texts(decode(kind, body), Blobs(folder / "blobs")):
                     plain = text.casefold()
@@ -81,25 +78,19 @@ def read_said(folder: Path, after: int) -> Said:
     messages: list[tuple[int, str, Place, str]] = []
     last, workspace, untrusted = after, "", False
     kinds = (*_KINDS, "SessionOpened", "SessionForked")
-    query = (
-        f"SELECT seq, at, kind, body FROM events WHERE seq > ? AND kind IN ({','.join('?' * len(kinds))}) ORDER BY seq"
-    )
     with reading(folder) as connection:
-        for seq, at, kind, body in connection.execute(query, (after, *kinds)):
+        for seq, at, kind, body in _rows(connection, after, kinds):
             last = seq
             try:
                 event = decode(kind, body)
             except BadEvent:
                 continue
-            match event:
-                case SessionOpened():
-                    workspace, untrusted = event.workspace, untrusted or event.untrusted or event.imported
-                case SessionForked(last=copied):
-                    messages = [one for one in messages if one[0] > copied]
-                case ActionFinished(untrusted=True):
-                    untrusted = True
-                case _:
-                    pass
+            if isinstance(event, SessionOpened):
+                workspace, untrusted = event.workspace, untrusted or event.untrusted or event.imported
+            elif isinstance(event, SessionForked):
+                messages = [one for one in messages if one[0] > event.last]
+            elif isinstance(event, ActionFinished):
+                untrusted = untrusted or event.untrusted
             for place, text in _texts(event, None):
                 if text.strip():
                     messages.append((seq, at, place, text))
@@ -107,6 +98,12 @@ def read_said(folder: Path, after: int) -> Said:
             opened = _find_event(connection, SessionOpened)
             workspace = opened.workspace if opened else ""
     return Said(messages=tuple(messages), last=last, workspace=workspace, untrusted=untrusted)
+
+
+def _rows(connection: sqlite3.Connection, after: int, kinds: Sequence[str]) -> Iterable[tuple[int, str, str, str]]:
+    marks = ",".join("?" * len(kinds))
+    query = f"SELECT seq, at, kind, body FROM events WHERE seq > ? AND kind IN ({marks}) ORDER BY seq"
+    return connection.execute(query, (after, *kinds))
 
 
 def _texts(event: Event, blobs: Blobs | None) -> Iterable[tuple[Place, str]]:
@@ -132,8 +129,8 @@ def _texts(event: Event, blobs: Blobs | None) -> Iterable[tuple[Place, str]]:
 
 def _around(text: str, place: int) -> str:
     """The line that holds this place."""
-    start = text.rfind("\n", 0, max(place, 0)) + 1
-    end = text.find("\n", max(place, 0))
+    start = text.rfind("\n", 0, place) + 1
+    end = text.find("\n", place)
     line = text[start : end if end >= 0 else len(text)]
     inside = place - start
     return line.strip() if len(line) <= 300 else line[max(0, inside - 100) : inside + 200].strip()
@@ -168,12 +165,9 @@ def mark_of(folder: Path) -> tuple[object, ...]:
     """Differs whenever the session's log has changed: a summary is good for as long as it does not."""
     marks: list[object] = []
     for name in (STORE, f"{STORE}-wal"):
-        try:
-            status = os.stat(f"{folder}/{name}")  # noqa: PTH116 - for every session of a list
-        except OSError:
-            marks.append(None)
-        else:
-            marks.append((status.st_ino, status.st_size, status.st_mtime_ns))
+        with contextlib.suppress(OSError):
+            status = (folder / name).stat()
+            marks.append((name, status.st_ino, status.st_size, status.st_mtime_ns))
     with contextlib.suppress(OSError):  # times are too coarse to tell two commits apart, this number is not
         marks.append((folder / HEAD).read_bytes())
     return tuple(marks)

@@ -191,9 +191,11 @@ class Log:
             return
         self.seq, self._sum = seq, previous
         self._committed_at = monotonic()
-        for batch in batches:
-            for entry in batch.entries or ():
-                self._publish(entry)
+        for entry in chain.from_iterable(batch.entries or () for batch in batches):
+            for callback in self._followers:
+                callback(entry)
+            for subscription in self._subscriptions:
+                subscription.offer(entry)
 
     def _write(self, rows: list[Row]) -> None:
         try:
@@ -211,14 +213,8 @@ class Log:
 
     def broadcast(self, delta: Delta) -> None:
         """Send a delta to the current subscribers. It is not stored."""
-        self._publish(delta)
-
-    def _publish(self, item: Entry | Delta) -> None:
-        if isinstance(item, Entry):
-            for callback in self._followers:
-                callback(item)
         for subscription in self._subscriptions:
-            subscription.offer(item)
+            subscription.offer(delta)
 
     def subscribe(self, after: int = 0) -> Subscription:
         """Every event after `after`, then those to come with deltas between them, until it is closed."""

@@ -62,7 +62,7 @@ def model_named(name: str, served: Sequence[str] = (), access: Access | None = N
 
 def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
     if meant.provider == "builtin":
-        from pinfold.model.local import BuiltinModel
+        from pinfold.model.local.builtin import BuiltinModel
 
         if access.data is None or access.state is None:
             raise UnknownModel(f"{name} needs a place for its weights, and there is none")
@@ -101,7 +101,7 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
         model_named(name, access=access)
         return f"reads {meant.model}"
     if meant.provider == "builtin":
-        from pinfold.model.local import weights_at, weights_named
+        from pinfold.model.local.weights import weights_at, weights_named
 
         weights = weights_named(meant.model)
         if access.data is None or weights_at(weights, access.data / "models") is None:
@@ -112,13 +112,13 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
         check_installed(name, access)
         return f"{meant.provider} wants a key, and one is set; it is not asked"
     from pinfold.model.wire.http import Patience, Wire
-    from pinfold.model.wire.payload import a_list, a_text, an_object
+    from pinfold.model.wire.payload import a_text, objects_in
 
     place = address_of(meant, access)
     wire = Wire(place, patience=Patience(connect_s=limit_s), key=key)
     is_ollama = meant.provider == "ollama"
     try:
-        said = an_object(await wire.ask("api/tags" if is_ollama else "models", limit_s=limit_s))
+        said = await wire.ask("api/tags" if is_ollama else "models", limit_s=limit_s)
     except RequestFailed as error:
         if error.status in (401, 403):
             words = str(error).removesuffix("check the key") + key_hint(meant, access)
@@ -128,8 +128,8 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
         raise
     finally:
         await wire.aclose()
-    listed = a_list(said.get("models" if is_ollama else "data"))
-    known = [a_text(an_object(one).get("name" if is_ollama else "id")) for one in listed]
+    listed = objects_in(said, "models" if is_ollama else "data")
+    known = [a_text(one.get("name" if is_ollama else "id")) for one in listed]
     if known and meant.model not in known and f"{meant.model}:latest" not in known:
         from difflib import get_close_matches
 

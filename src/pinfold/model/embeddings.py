@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
@@ -16,7 +16,7 @@ from pinfold.events import RequestFailed
 from pinfold.model.errors import NotInstalled, UnknownModel
 from pinfold.model.names import SERVICES, Access, address_of, destination_of, key_for, parse_model_name
 from pinfold.model.wire.http import Patience, Wire
-from pinfold.model.wire.payload import a_list, an_object
+from pinfold.model.wire.payload import a_list, objects_in
 
 BUILTIN_EMBEDDINGS = "builtin"
 _EXTRA = "embeddings"
@@ -35,17 +35,7 @@ _TOGETHER = 32
 _ANSWER_S = 60.0
 
 
-class Embeddings(Protocol):
-    name: str
-    to: str
-    """Where texts go: `host:port`; empty if they stay on this machine."""
-    out: int
-    """Bytes sent so far."""
-
-    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]: ...
-
-
-def embeddings_named(name: str, access: Access) -> Embeddings:
+def embeddings_named(name: str, access: Access) -> ServedEmbeddings | BuiltinEmbeddings:
     """Raises UnknownModel, NoKey, NotInstalled."""
     if name == BUILTIN_EMBEDDINGS:
         return BuiltinEmbeddings()
@@ -62,7 +52,9 @@ class ServedEmbeddings:
     def __init__(self, name: str, address: str, model: str, key: str | None, to: str) -> None:
         self.name = name
         self.to = to
+        """Where texts go: `host:port`; empty if they stay on this machine."""
         self.out = 0
+        """Bytes sent so far."""
         self._address, self._model, self._key = address, model, key
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
@@ -74,13 +66,11 @@ class ServedEmbeddings:
         self.out += sum(len(text.encode()) for text in texts)
         try:
             body = {"model": self._model, "input": texts, "encoding_format": "float"}
-            said = an_object(await wire.ask("embeddings", body, limit_s=_ANSWER_S))
+            said = await wire.ask("embeddings", body, limit_s=_ANSWER_S)
         finally:
             await wire.aclose()
         try:
-            rows = sorted(
-                (an_object(one) for one in a_list(said.get("data"))), key=lambda row: int(row.get("index", 0))
-            )
+            rows = sorted(objects_in(said, "data"), key=lambda row: int(row.get("index", 0)))
             vectors = [[float(number) for number in a_list(row.get("embedding"))] for row in rows]
         except (TypeError, ValueError) as error:
             raise RequestFailed(f"{self.name} answered with something other than embeddings") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -148,7 +149,6 @@ BUILTIN = ("builtin", "builtin-small", "smollm2")
 """Those whose weights can be pulled."""
 FILES = ("scripted", "replay")
 """Those that are read from a file."""
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ALIASES = 8
 """How often one alias may lead to another."""
 
@@ -189,12 +189,11 @@ class ModelRef(Struct, frozen=True):
 def parse_model_name(name: str, access: Access | None = None) -> ModelRef:
     """Raises UnknownModel."""
     aliases = (access or Access()).aliases
-    seen: list[str] = []
-    while name in aliases and len(seen) <= _ALIASES:
-        seen.append(name)
-        name = aliases[name]
-    if len(seen) > _ALIASES:
-        raise UnknownModel(f"the alias {seen[0]!r} leads round in a circle; see [models.aliases]")
+    given = name
+    for _ in range(_ALIASES):
+        name = aliases.get(name, name)
+    if name in aliases:
+        raise UnknownModel(f"the alias {given!r} leads round in a circle; see [models.aliases]")
     if not name:
         raise UnknownModel("no model is configured; name one with --model, e.g. --model builtin")
     if name in BUILTIN:
@@ -306,4 +305,11 @@ def destination_of(name: str, access: Access) -> str:
     parts = urlsplit(address_of(meant, access))
     host = parts.hostname or name
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    return "" if host in LOOPBACK or host.startswith("127.") else f"{host}:{port}"
+    return "" if is_loopback(host) else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -172,12 +172,10 @@ class ReplayModel(ScriptedModel):
 def record(entries: Iterable[Entry]) -> Iterator[str]:
     """The lines of a replay file for any session: what its models said, failures included."""
     for entry in entries:
-        match entry.event:
-            case ModelReplied() as said:
-                calls = tuple(KeptCall(tool=call.tool, args=call.args) for call in said.actions)
-                kept = KeptReply(text=said.text, calls=calls, usage=said.usage, cost=said.cost, model=said.model)
-                yield encode_line(kept)
-            case ModelFailed() as failed:
-                yield encode_line(KeptReply(error=failed.error, status=failed.status, model=failed.model))
-            case _:
-                pass
+        event = entry.event
+        if isinstance(event, ModelReplied):
+            calls = tuple(KeptCall(tool=call.tool, args=call.args) for call in event.actions)
+            kept = KeptReply(text=event.text, calls=calls, usage=event.usage, cost=event.cost, model=event.model)
+            yield encode_line(kept)
+        elif isinstance(event, ModelFailed):
+            yield encode_line(KeptReply(error=event.error, status=event.status, model=event.model))

@@ -111,11 +111,10 @@ class SmallModelLayer(Layer):
             return
         async with self.pieces(adapt_to_small_model(request)) as pieces:
             async for piece in pieces:
-                match piece:
-                    case Reply(calls=()):
-                        yield replace(piece, text=piece.text.strip().removeprefix("ANSWER:").lstrip())
-                    case _:
-                        yield piece
+                if isinstance(piece, Reply) and not piece.calls:
+                    yield replace(piece, text=piece.text.strip().removeprefix("ANSWER:").lstrip())
+                else:
+                    yield piece
 
 
 def adapt_to_small_model(request: Request) -> Request:
@@ -171,15 +170,11 @@ def count_last_failures(messages: tuple[Message, ...]) -> int:
     """How many times in a row the code failed, or gave nothing."""
     count = 0
     for message in reversed(messages):
-        match message:
-            case UserMessage():
-                break
-            case ToolMessage(text=text) if _FAILED.search(text) or _EMPTY.search(text):
-                count += 1
-            case ToolMessage():
-                break
-            case _:
-                pass
+        if isinstance(message, AssistantMessage):
+            continue
+        if isinstance(message, UserMessage) or not (_FAILED.search(message.text) or _EMPTY.search(message.text)):
+            break
+        count += 1
     return count
 
 

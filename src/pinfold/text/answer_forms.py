@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import takewhile
-from typing import Any, NamedTuple, NoReturn, Protocol, cast
+from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 LACKS = "The answer is not in the form that was asked for"
 """Begins the correction the model gets."""
@@ -59,27 +59,18 @@ _MORE_TO_DO = re.compile(
 )
 
 
-class AskedForm(Protocol):
-    @property
-    def begins(self) -> str:
-        """How every answer in this form begins; empty if that is not fixed."""
-        ...
-
-    def fault(self, answer: str) -> str:
-        """One line that says what the answer lacks and repeats the form; empty if it fits."""
-        ...
-
-    def find_printed(self, output: str) -> str | None:
-        """The answer that code printed: the output or its last block; None if that is not exactly the form."""
-        ...
-
-
 @lru_cache(maxsize=16)
 def asked_form(prompt: str) -> AskedForm | None:
     prompt = _GIVEN_ALONG.split(prompt, maxsplit=1)[0].replace("\\n", "\n")
     if len(prompt) > _LONGEST:
         return None
-    return _marks(prompt) or _keys(prompt) or (_OneLine() if _ONE_LINE.search(prompt) else None)
+    if form := _marks(prompt):
+        return form
+    # Each pattern is tried only where it can match: in a long line of prose it would search for seconds.
+    signs = prompt.lower()
+    if ("json" in signs or "{" in signs) and (form := _keys(prompt)):
+        return form
+    return _OneLine() if " line" in signs and _ONE_LINE.search(prompt) else None
 
 
 def wants_more(prompt: str) -> bool:
@@ -142,9 +133,11 @@ class _Marks(NamedTuple):
 
     @property
     def begins(self) -> str:
+        """How every answer in this form begins; empty if that is not fixed."""
         return f"@{next(iter(self.places))}["
 
     def fault(self, answer: str) -> str:
+        """One line that says what the answer lacks and repeats the form; empty if it fits."""
         found = dict(_MARK.findall(answer))
         faults = [why for name in self.places if (why := self._fault_of(name, found.get(name)))]
         form = " ".join(f"@{name}[{place}]" for name, place in self.places.items())
@@ -164,6 +157,7 @@ class _Marks(NamedTuple):
         return ""
 
     def find_printed(self, output: str) -> str | None:
+        """The answer that code printed: the output or its last block; None if that is not exactly the form."""
         block = [*takewhile(_MARKS.fullmatch, reversed(output.rstrip().split("\n")))]
         text = "\n".join(reversed(block)).strip()
         names = sorted(name for name, _ in _MARK.findall(text))
@@ -203,6 +197,9 @@ class _OneLine(NamedTuple):
     def find_printed(self, output: str) -> None:
         """None: a printed line may just be a look at the data."""
         del output
+
+
+AskedForm: TypeAlias = _Marks | _Keys | _OneLine
 
 
 def _marks(prompt: str) -> _Marks | None:

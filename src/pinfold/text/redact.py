@@ -95,8 +95,7 @@ def _without(text: str, secrets: frozenset[str]) -> str:
 
 def _without_forms(text: str, forms: tuple[str, ...]) -> str:
     for form in forms:
-        if form in text:
-            text = text.replace(form, MARK)
+        text = text.replace(form, MARK)
     return text
 
 

@@ -159,7 +159,7 @@ def test_the_host_of_ollama_is_read_as_ollama_reads_it(given: str, url: str) -> 
 
 def test_looking_around_needs_no_heavy_library() -> None:
     program = (
-        "import sys, anyio\nfrom pinfold.model.local import probe\n"
+        "import sys, anyio\nfrom pinfold.model.local.discovery import probe\n"
         "anyio.run(probe, {'OLLAMA_HOST': '127.0.0.1:9'}, ('http://127.0.0.1:9',))\n"
         "heavy = {'httpx2', 'xllamacpp', 'pydantic', 'starlette', 'uvicorn', 'transformers', 'torch'}\n"
         "print(sorted(heavy & sys.modules.keys()))"

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
         serve_model,
     )
     from pinfold.app.models.session_models import CallOptions, is_usable
-    from pinfold.model.local import FoundServer, Pulling
-    from pinfold.model.local.server import ServeOptions
+    from pinfold.model.local.discovery import FoundServer
+    from pinfold.model.local.server.model_server import ServeOptions
+    from pinfold.model.local.weights import Pulling
 
 __getattr__ = lazy_names(__name__)

@@ -16,18 +16,17 @@ from pinfold.app.trust.project_files import VARIABLES
 from pinfold.app.trust.project_formats import keys_of
 from pinfold.app.trust.workspace_trust import read_trusted_files
 from pinfold.model import DIRECT, SERVICES, key_variables, ollama_url
-from pinfold.model.local import (
+from pinfold.model.local.discovery import FoundServer, probe
+from pinfold.model.local.server.model_server import ServeOptions, serve
+from pinfold.model.local.weights import (
     CATALOGUE,
-    FoundServer,
     OnPulling,
     Weights,
-    probe,
     pull,
     pull_for_ollama,
     weights_at,
     weights_named,
 )
-from pinfold.model.local.server import ServeOptions, serve
 
 _ELSEWHERE = (*(name for name, service in SERVICES.items() if not service.is_local), *DIRECT)
 

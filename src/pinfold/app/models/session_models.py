@@ -22,7 +22,7 @@ from pinfold.app.config.schema import Config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import cache_dir, data_dir, hold_file_lock, private_dir, state_dir
 from pinfold.app.trust.secrets import Secrets
-from pinfold.engine import Breaker, Line, Model, OwnLines, Spent, the_model
+from pinfold.engine import Breaker, Line, Lines, Model, Spent, the_model
 from pinfold.events import Entry, Json, ModelFailed, ModelReplied, PinfoldError, Reply, Usage, convert, decode_json
 from pinfold.model import (
     ANSWER_FORM,
@@ -226,12 +226,12 @@ class _StoredLine(msgspec.Struct, frozen=True, kw_only=True):
     line: Line
 
 
-class BreakerStore:
+class BreakerStore(Lines):
     """What circuit breakers know of models, for all processes of this user: a small file for each that failed last."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._folder = state_dir() / "paused"
-        self._own = OwnLines()
 
     def breaker(self) -> Breaker:
         return Breaker(clock=time.time, lines=self)
@@ -239,7 +239,7 @@ class BreakerStore:
     def change(self, name: str, change: Callable[[Line], Line]) -> Line:
         """Under a lock, so that of two processes one probes. Without a disk to write to, for this process alone."""
         if not name.startswith(the_model("")):  # two projects may have tools of one name
-            return self._own.change(name, change)
+            return super().change(name, change)
         path = self._folder / f"{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:16]}.json"
         try:
             with hold_file_lock(self._folder / "paused"):
@@ -252,7 +252,7 @@ class BreakerStore:
                     path.write_bytes(msgspec.json.encode(_StoredLine(name=name, line=changed)))
                 return changed
         except (OSError, ConfigError):
-            return self._own.change(name, change)
+            return super().change(name, change)
 
     def all(self) -> dict[str, float]:
         """When each was opened."""

@@ -19,7 +19,7 @@ import msgspec
 
 from pinfold.events import Json
 from pinfold.model.names import ollama_url
-from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
+from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, longest_context, objects_in
 
 Kind: TypeAlias = Literal["ollama", "lmstudio", "llamacpp", "vllm", "openai"]
 """`openai`: some other server that speaks as OpenAI does."""
@@ -106,7 +106,7 @@ class _Answers:
         return await anyio.to_thread.run_sync(partial(_request_json, self._url, path, body), abandon_on_cancel=True)
 
     def _list(self, path: str, name: str) -> list[dict[str, Json]]:
-        return [an_object(item) for item in a_list(an_object(self._said.get(path)).get(name))]
+        return objects_in(self._said.get(path), name)
 
     def identify_server(self) -> FoundServer | None:
         if "models" in an_object(self._said.get("/api/tags")):
@@ -153,10 +153,8 @@ class _Answers:
         loaded = self._list("/api/ps", "models")
         running = {a_text(item.get("name")): a_count(item.get("context_length")) for item in loaded}
         shown = an_object(self._shown.get(name))
-        info = an_object(shown.get("model_info"))
-        most = max((a_count(info[key]) for key in info if key.endswith(".context_length")), default=0)
         tools = _tool_support("tools" in a_list(shown["capabilities"]) if "capabilities" in shown else None)
-        return FoundModel(id=name, context=running.get(name) or most or None, tools=tools)
+        return FoundModel(id=name, context=running.get(name) or longest_context(shown) or None, tools=tools)
 
 
 def _tool_support(can: Json) -> Tools:

@@ -117,9 +117,8 @@ class Host:
 
     async def _find_running(self) -> Served | None:
         """The one that is there already; one that does not answer is ended first."""
-        if not self.is_running():
-            return None
-        if (served := await self._wait_for_address()) is None:
+        served = await self._wait_for_address()
+        if served is None:
             return None
         try:
             return await self._ask_properties(served)

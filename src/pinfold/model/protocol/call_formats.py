@@ -216,36 +216,37 @@ def _unreadable(error: Unreadable, finish: Finish) -> str:
 
 def _read_named_tag(tool: str, body: _Place, known: KnownTools, finish: Finish, effort: Effort) -> Tag:
     value, at = _object(body, finish, effort)
-    if value is not None:
-        if isinstance(value, dict):
-            args = cast("dict[str, Json]", value)
-            # The whole call once more, where only its arguments belong.
-            nested = "arguments" in args and "arguments" not in known.properties(tool)
-            inner = calls_in(args, known, "perhaps", effort) if nested else []
-            if inner or tool != known.python or isinstance(args.get("code"), str):
-                return Tag(tuple(inner or [ParsedCall(tool, args)]), _behind(body, at), explicit=True)
-        elif tool != known.python:
-            why = "the reply was cut off within it; make it shorter"
-            cut = isinstance(value, Unreadable) and value.cut and finish == "length"
-            return Tag((known.fault(tool, why if cut else str(value)),), body.after)
+    if isinstance(value, Unreadable):
+        if tool != known.python:
+            return Tag((unreadable_call(tool, value, known, finish),), body.after)
+    elif value is not None:
+        # The whole call once more, where only its arguments belong.
+        nested = "arguments" in value and "arguments" not in known.properties(tool)
+        inner = calls_in(value, known, "perhaps", effort) if nested else []
+        if inner or tool != known.python or isinstance(value.get("code"), str):
+            return Tag(tuple(inner or [ParsedCall(tool, value)]), _behind(body, at), explicit=True)
     content = body.text[body.start : body.end]
     if tool == known.python:
         return Tag((_code(content, known, effort),), body.after, explicit=True)
     return Tag((_from_text(tool, content, known, effort),), body.after, explicit=True)
 
 
+def unreadable_call(tool: str, error: Unreadable, known: KnownTools, finish: Finish) -> Fault:
+    cut = error.cut and finish == "length"
+    return known.fault(tool, "the reply was cut off within it; make it shorter" if cut else str(error))
+
+
 def _read_unknown_tool(tool: str, body: _Place, finish: Finish, effort: Effort) -> Tag:
-    """A tool whose schema the model was not shown. The engine knows whether there is one of that name."""
     value, at = _object(body, finish, effort)
     if isinstance(value, Unreadable):
         return Tag((Fault(_unreadable(value, finish)),), body.after)
     if value is not None:
-        return Tag((ParsedCall(tool, cast("dict[str, Json]", value)),), _behind(body, at), explicit=True)
+        return Tag((ParsedCall(tool, value),), _behind(body, at), explicit=True)
     text = body.text[body.start : body.end].strip()
-    return Tag((ParsedCall(tool, {BARE: text} if text else {}),), body.after, explicit=True)
+    return Tag((_call_unknown_tool(tool, text),), body.after, explicit=True)
 
 
-def _object(body: _Place, finish: Finish, effort: Effort) -> tuple[Json | Unreadable, int]:
+def _object(body: _Place, finish: Finish, effort: Effort) -> tuple[dict[str, Json] | Unreadable | None, int]:
     """The JSON object that the body begins with, and where it ends; None if it begins with something else."""
     begins = _VALUE.match(body.text, body.start, body.end)
     if not begins or begins.group().endswith("["):

@@ -325,7 +325,7 @@ def _tool_call(node: ast.expr | None, known: KnownTools) -> tuple[str, ast.Call]
 
 
 def _parse_call(tool: str, call: ast.Call, known: KnownTools) -> ParsedCall | Fault:
-    names = known.properties(tool)
+    names = tuple(known.properties(tool))
     args: dict[str, Json] = {}
     given = [(None, value) for value in call.args] + [(word.arg, word.value) for word in call.keywords]
     if len(call.args) > len(names):
@@ -369,11 +369,9 @@ def _literal(node: ast.expr, depth: int) -> Json:
 
 
 def _key(node: ast.expr | None) -> str:
-    match node:
-        case ast.Constant(value=str() as key):
-            return key
-        case _:
-            raise _NotLiteral("a dict whose keys are not strings")
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    raise _NotLiteral("a dict whose keys are not strings")
 
 
 def _plain_number(value: float) -> float:

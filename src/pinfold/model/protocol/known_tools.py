@@ -102,8 +102,9 @@ class KnownTools:
         meant = self._folded.get(_fold_name(name.strip().rpartition(".")[2]), [])
         return meant[0] if len(meant) == 1 else None
 
-    def properties(self, tool: str) -> tuple[str, ...]:
-        return tuple(an_object(self._tools[tool].parameters.get("properties")))
+    def properties(self, tool: str) -> Mapping[str, Json]:
+        """The schemas of its arguments by name, in their order."""
+        return an_object(self._tools[tool].parameters.get("properties"))
 
     def list_required(self, tool: str) -> tuple[str, ...]:
         required = self._tools[tool].parameters.get("required")
@@ -112,13 +113,13 @@ class KnownTools:
 
     def only_text(self, tool: str) -> str | None:
         """The argument that a bare text must be: the only one that is needed, if it takes text."""
-        needed = self.list_required(tool) or self.properties(tool)
+        needed = self.list_required(tool) or tuple(self.properties(tool))
         if len(needed) != 1:
             return None
         return needed[0] if self._type(tool, needed[0]) == "string" else None
 
     def _type(self, tool: str, name: str) -> Json:
-        return an_object(an_object(self._tools[tool].parameters.get("properties")).get(name)).get("type")
+        return an_object(self.properties(tool).get(name)).get("type")
 
     def _sample(self, tool: str, name: str) -> str:
         kind = self._type(tool, name)

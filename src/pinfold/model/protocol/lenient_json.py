@@ -8,12 +8,11 @@ What could be meant in two ways is refused.
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass
-from typing import Literal, NoReturn, TypeAlias
+from typing import Literal, TypeAlias
 
-from pinfold.events import Json, is_deeper
+from pinfold.events import Json, is_deeper, strict_decoder
 from pinfold.model.protocol.known_tools import QUOTES, Effort
 
 DEEPEST = 64
@@ -44,6 +43,7 @@ _KEY_FOLLOWS = re.compile(rf"[ \t\r\n]*+(?:\}}|[{QUOTES}]?+[\w.$-]{{1,64}}+[{QUO
 _REST = re.compile(r"[ \t\r]*+(?:\Z|\n|[\]}),;{\[<`|])")
 _REST_OF_BLOCK = re.compile(r"[\s\]};,]*+(?:\Z|[{\[<])")
 
+_DECODER = strict_decoder(raw_line_ends=True)
 Place: TypeAlias = Literal["block", "prose"]
 """What surrounds the value: a block that it fills up to the end, or text that goes on behind it."""
 
@@ -95,7 +95,7 @@ def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
     if len(piece) > _MOST_PARTS and piece.count("[") + piece.count("{") > _MOST_PARTS:
         raise Unreadable(f"it has more than {_MOST_PARTS:,} parts")
     try:
-        value, length = _STRICT.raw_decode(piece)
+        value, length = _DECODER.raw_decode(piece)
     except json.JSONDecodeError as error:
         effort.json(error.pos)
         near = piece[error.pos : error.pos + 20].split("\n", maxsplit=1)[0]
@@ -110,21 +110,6 @@ def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
     if piece.count("[", 0, length) + piece.count("{", 0, length) > DEEPEST and is_deeper(value, DEEPEST):
         raise Unreadable(f"it is nested deeper than {DEEPEST}")
     return Value(value, start + length)
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if math.isinf(number):
-        raise ValueError(f"{digits} is out of range")
-    return number
-
-
-_STRICT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_finite)
-"""Strict but for raw line ends in strings, which can mean one thing only."""
 
 
 class _Mender:
@@ -197,7 +182,7 @@ class _Mender:
         if len(digits) > _LONGEST_NUMBER:
             raise Unreadable("it has a number that is too long")
         try:
-            return json.dumps(int(digits) if digits.lstrip("+-").isdecimal() else _finite(digits))
+            return json.dumps(int(digits) if digits.lstrip("+-").isdecimal() else float(digits), allow_nan=False)
         except ValueError as error:
             raise Unreadable(f"it has a bad number: {error}") from None
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from pinfold.events import Call, Finish, ToolSchema, new_action_id
 from pinfold.model.protocol import code_blocks
-from pinfold.model.protocol.call_formats import calls_in, find_meant_tool, tag_at
+from pinfold.model.protocol.call_formats import calls_in, find_meant_tool, tag_at, unreadable_call
 from pinfold.model.protocol.code_blocks import OPENING, WITHIN_A_LINE, Fence, fence_at, holds
 from pinfold.model.protocol.known_tools import QUOTES, Effort, Fault, KnownTools, ParsedCall
 from pinfold.model.protocol.lenient_json import Place, Unreadable, value_at
@@ -316,11 +316,8 @@ class _Reader:
         return self._known.fault(call.tool, "its JSON is broken")
 
     def _unreadable(self, start: int, stop: int, error: Unreadable) -> None:
-        tool = find_meant_tool(self._text, start, stop, self._known)
-        if tool:
-            cut = error.cut and self._finish == "length"
-            why = "the reply was cut off within it; make it shorter" if cut else str(error)
-            self._take([self._known.fault(tool, why)], "")
+        if tool := find_meant_tool(self._text, start, stop, self._known):
+            self._take([unreadable_call(tool, error, self._known, self._finish)], "")
 
     def _is_mentioned(self, start: int, end: int) -> bool:
         """Words before and behind it on its line: it is spoken of."""

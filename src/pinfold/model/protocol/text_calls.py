@@ -75,9 +75,8 @@ def explain_tools(tools: Sequence[ToolSchema], style: Style) -> str:
 
 
 def _describe_tool(tool: ToolSchema, known: KnownTools) -> str:
-    properties = cast("Mapping[str, Json]", tool.parameters.get("properties") or {})
-    required = known.list_required(tool.name)
-    names = sorted(known.properties(tool.name), key=lambda name: name not in required)
+    properties, required = known.properties(tool.name), known.list_required(tool.name)
+    names = sorted(properties, key=lambda name: name not in required)
     arguments = ", ".join(_argument(name, properties[name], needed=name in required) for name in names)
     line = first_line(tool.description)
     return f"{tool.name}({arguments}){f'  {line}' if line else ''}"
@@ -175,14 +174,13 @@ class InText(Layer):
         begun = prefill_of(request)
         async with self.pieces(self._prepare_request(request)) as pieces:
             async for piece in pieces:
-                match piece:
-                    case Reply():
-                        yield self._parse_calls(piece, request)
-                    case str() if begun:
-                        yield join_prefill(begun, piece)
-                        begun = ""
-                    case _:
-                        yield piece
+                if isinstance(piece, Reply):
+                    yield self._parse_calls(piece, request)
+                elif begun and isinstance(piece, str):
+                    yield join_prefill(begun, piece)
+                    begun = ""
+                else:
+                    yield piece
 
     def _prepare_request(self, request: Request) -> Request:
         if self.when == "always":
@@ -214,11 +212,8 @@ class InText(Layer):
 
 def prefill_of(request: Request) -> str:
     """What was put into the model's mouth for it to go on with."""
-    match request.messages:
-        case (*_, AssistantMessage(text=text, calls=())):
-            return text
-        case _:
-            return ""
+    last = request.messages[-1] if request.messages else None
+    return last.text if isinstance(last, AssistantMessage) and not last.calls else ""
 
 
 def join_prefill(begun: str, text: str) -> str:

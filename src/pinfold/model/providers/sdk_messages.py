@@ -107,11 +107,9 @@ def _parts(message: AssistantMessage, model: SdkModel, provider: Provider) -> It
     at = 0
     for piece in _pieces_of(provider.name, message):
         # Only what is the provider's own may be marked as such.
-        own: dict[str, Any] = (
-            {"id": piece.id, "provider_details": piece.details, "provider_name": model.system}
-            if piece.is_opaque
-            else {}
-        )
+        own: dict[str, Json] = {}
+        if piece.is_opaque:
+            own = {"id": piece.id, "provider_details": piece.details, "provider_name": model.system}
         if piece.thought is not None:
             yield sdk.ThinkingPart(piece.thought, signature=piece.signature, **own)
         elif piece.text is not None:
@@ -187,7 +185,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The call with this index."""
     signature: str | None = None
     id: str | None = None
-    details: dict[str, Any] | None = None
+    details: dict[str, Json] | None = None
 
     @property
     def is_opaque(self) -> bool:
@@ -218,7 +216,7 @@ def _echo_of(provider: str, parts: Sequence[sdk.ModelResponsePart]) -> Json:
     return msgspec.to_builtins(Echo(provider=provider, pieces=pieces)) if is_needed else None
 
 
-def _plain(part: sdk.TextPart | sdk.ThinkingPart | sdk.ToolCallPart) -> dict[str, Any] | None:
+def _plain(part: sdk.TextPart | sdk.ThinkingPart | sdk.ToolCallPart) -> dict[str, Json] | None:
     try:
         plain_json(part.provider_details)
     except NotPlain:

@@ -13,6 +13,7 @@ import anyio.lowlevel
 from msgspec import Struct
 
 from pinfold.events import BadEvent, Json, NotPlain, RequestFailed, plain_json
+from pinfold.model.names import is_loopback
 from pinfold.model.wire.failures import one_line, refusal, request_id_of
 from pinfold.model.wire.payload import parse_payload, sendable
 
@@ -26,7 +27,6 @@ _ERROR_S = 10.0
 _KEEP_ALIVE_S = 60.0
 _LINE_END = rb"\r\n|\r|\n"
 _MOVES = 3
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _NO_SUCH_HOST = ("Name or service not known", "name resolution", "nodename nor servname", "No address associated")
 """What systems say when a host name cannot be resolved."""
 
@@ -113,14 +113,7 @@ class Answer:
 class Wire:
     """The way to one server. The library is loaded and the pool made with the first request."""
 
-    def __init__(
-        self,
-        base_url: str,
-        *,
-        patience: Patience,
-        key: str | None = None,
-        hint: str = "",
-    ) -> None:
+    def __init__(self, base_url: str, *, patience: Patience, key: str | None = None, hint: str = "") -> None:
         """`hint` is what to do when nothing answers."""
         self.base_url = base_url
         self.patience = patience
@@ -131,7 +124,7 @@ class Wire:
             parts = urlsplit(base_url)
             # Without the password that may be in the URL: this goes into messages.
             self._origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
-            is_here = parts.hostname in _LOOPBACK or (parts.hostname or "").startswith("127.")
+            is_here = is_loopback(parts.hostname or "")
         except ValueError:
             self._origin, is_here = "", False
         usual = "is the server running?" if is_here else "is there a network, and does the server run?"
@@ -214,7 +207,7 @@ class Wire:
                 # Reading the system's certificates costs 0.05 s; without TLS an empty store will do.
                 verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.scheme == "http" else True,
                 # A proxy is never meant for a server on this machine.
-                trust_env=url.host not in _LOOPBACK,
+                trust_env=not is_loopback(url.host),
             )
         except (ValueError, ImportError, OSError) as error:
             words = f"the environment's proxy or certificates cannot be used: {one_line(str(error))}"

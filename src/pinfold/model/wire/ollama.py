@@ -25,7 +25,7 @@ from pinfold.model.wire.chat_stream import DRAIN_S, StreamedModel, not_a_chat
 from pinfold.model.wire.conversation import arguments, conversation, encode_arguments, function, tool_name
 from pinfold.model.wire.failures import Refused, too_long_words
 from pinfold.model.wire.http import Answer, Patience, Wire
-from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
+from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, longest_context, objects_in
 from pinfold.model.wire.reply_assembler import ReplyAssembler
 
 _ASK_S = 15.0
@@ -100,12 +100,7 @@ class OllamaModel(StreamedModel):
             # Not every server that speaks the protocol has this question.
             shown = {}
         self._known = True
-        sizes = [
-            a_count(value)
-            for name, value in an_object(shown.get("model_info")).items()
-            if name.endswith(".context_length")
-        ]
-        self._most = max(sizes, default=0) or None
+        self._most = longest_context(shown) or None
         capabilities = a_list(shown.get("capabilities"))
         self.takes_tools = not capabilities or "tools" in capabilities
         # A model that is loaded with more already would be loaded anew for less.
@@ -114,11 +109,11 @@ class OllamaModel(StreamedModel):
     async def _get_loaded_context(self) -> int:
         """The size of the context the model runs with; 0 if it does not run or that is unknown."""
         try:
-            running = an_object(await self._wire.ask("api/ps", limit_s=_ASK_S))
+            running = await self._wire.ask("api/ps", limit_s=_ASK_S)
         except RequestFailed:
             return 0
         names = (self.model, f"{self.model}:latest")
-        for entry in map(an_object, a_list(running.get("models"))):
+        for entry in objects_in(running, "models"):
             if entry.get("model") in names or entry.get("name") in names:
                 return a_count(entry.get("context_length"))
         return 0

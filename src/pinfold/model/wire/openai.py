@@ -28,7 +28,7 @@ from pinfold.model.wire.chat_stream import StreamedModel
 from pinfold.model.wire.conversation import conversation, encode_arguments, function, tool_name, valid_id
 from pinfold.model.wire.failures import Refused, one_line
 from pinfold.model.wire.http import Answer, Patience, Wire
-from pinfold.model.wire.payload import a_list, a_text, an_object, estimate_tokens, sendable
+from pinfold.model.wire.payload import a_list, a_text, an_object, estimate_tokens, objects_in, sendable
 from pinfold.text import join_names
 
 _PATH = "chat/completions"
@@ -112,10 +112,10 @@ class OpenAIModel(StreamedModel):
         from difflib import get_close_matches
 
         try:
-            said = an_object(await self._wire.ask("models", limit_s=_LOOK_S))
+            said = await self._wire.ask("models", limit_s=_LOOK_S)
         except RequestFailed:
             said = {}
-        known = [a_text(an_object(model).get("id")) for model in a_list(said.get("data"))]
+        known = [a_text(model.get("id")) for model in objects_in(said, "data")]
         prefix = self.name.removesuffix(self.model)
         if near := get_close_matches(self.model, known, n=1, cutoff=0.5):
             return f"did you mean --model {one_line(prefix + near[0])}?"

@@ -31,6 +31,11 @@ def a_list(value: Json) -> list[Json]:
     return cast("list[Json]", value) if isinstance(value, list) else []
 
 
+def objects_in(value: Json, name: str) -> list[dict[str, Json]]:
+    """What the list of that name holds."""
+    return [an_object(one) for one in a_list(an_object(value).get(name))]
+
+
 def a_text(value: Json) -> str:
     return value if isinstance(value, str) else ""
 
@@ -40,6 +45,12 @@ def a_count(value: Json) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     return int(value) if 0 <= value < _MOST else 0
+
+
+def longest_context(shown: Json) -> int:
+    """In what Ollama shows of a model; 0 if it does not say."""
+    info = an_object(an_object(shown).get("model_info"))
+    return max((a_count(info[key]) for key in info if key.endswith(".context_length")), default=0)
 
 
 def estimate_tokens(text: str) -> int:

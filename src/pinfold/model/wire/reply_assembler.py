@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from pinfold.events import BadEvent, Call, Finish, Json, Reply, RequestFailed, Thought, Usage, new_action_id
-from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, parse_payload
+from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, objects_in, parse_payload
 
 _OPEN = "<think>"
 _CLOSE = "</think>"
@@ -152,7 +152,7 @@ class ReplyAssembler:
 
     def add(self, chunk: Mapping[str, Json]) -> list[str | Thought]:
         self.id = self.id or a_text(chunk.get("id"))[:200]
-        choices = [an_object(choice) for choice in a_list(chunk.get("choices"))]
+        choices = objects_in(chunk, "choices")
         choice = next((choice for choice in choices if not choice.get("index")), None)
         self._count(chunk, choice or {})
         if choice is None:
@@ -208,7 +208,7 @@ class ReplyAssembler:
             heard = self._speech.say(part) if isinstance(part, str) else self._speech.think(part.text)
             pieces.extend(heard)
         pieces.extend(self._speech.say(a_text(delta.get("refusal"))))
-        for place, piece in enumerate(map(an_object, a_list(delta.get("tool_calls")))):
+        for place, piece in enumerate(objects_in(delta, "tool_calls")):
             self._slot_for(piece, place if message else None).add(piece)
         # How calls were before there could be several.
         if single := an_object(delta.get("function_call")):

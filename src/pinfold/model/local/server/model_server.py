@@ -20,7 +20,7 @@ from pinfold.model.local.builtin import runtime
 from pinfold.model.local.model_host import Host, Served, Spec
 from pinfold.model.local.server.openai_format import Body, Chunk, Refusal
 from pinfold.model.local.weights import CATALOGUE, weights_at, weights_named
-from pinfold.model.names import ignores_declared_tools
+from pinfold.model.names import ignores_declared_tools, is_loopback
 from pinfold.model.wire.chat_stream import DONE, events
 from pinfold.model.wire.failures import Refused
 from pinfold.model.wire.http import Answer, Patience, Wire
@@ -40,7 +40,6 @@ _HEAD_BYTES = 1 << 20
 _DAY_S = 86_400.0
 _PATIENCE = Patience(connect_s=5.0, first_s=_DAY_S, idle_s=_DAY_S)
 """llama.cpp says nothing while it reads a long prompt."""
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,7 @@ async def serve(
     on_ready: Callable[[str, str], None],
 ) -> None:
     """Until a signal ends it. `on_ready` gets the address and the model's name. Raises ModelError or RequestFailed."""
-    if serving.host not in _LOOPBACK and not serving.key:
+    if not is_loopback(serving.host) and not serving.key:
         raise CannotServe(f"at {serving.host} everyone who can reach this machine could use the model: give it a --key")
     with bind_socket(serving.host, serving.port) as opened:
         backend = await _backend(serving, folder, state, uv, notice)

@@ -23,7 +23,7 @@ from pinfold.events import (
 )
 from pinfold.model.protocol import put_tools_in_prompt
 from pinfold.model.protocol.reply_parser import parse_reply
-from pinfold.model.wire.payload import a_list, a_text, an_object
+from pinfold.model.wire.payload import a_list, a_text, an_object, objects_in
 from pinfold.model.wire.reply_assembler import arguments_in
 
 Body = Mapping[str, Json]
@@ -85,7 +85,7 @@ def tools_in(body: Body) -> tuple[ToolSchema, ...]:
     """The tools the model may call."""
     if body.get("tool_choice") == "none":
         return ()
-    functions = [an_object(an_object(tool).get("function")) for tool in a_list(body.get("tools"))]
+    functions = [an_object(tool.get("function")) for tool in objects_in(body, "tools")]
     return tuple(
         ToolSchema(
             name=a_text(function.get("name")),
@@ -99,7 +99,7 @@ def tools_in(body: Body) -> tuple[ToolSchema, ...]:
 
 def user_texts_in(body: Body) -> tuple[str, ...]:
     """What the user wrote: repeated, it is no call."""
-    return tuple(text_of(message) for message in _messages(body) if message.get("role") == "user")
+    return tuple(text_of(message) for message in objects_in(body, "messages") if message.get("role") == "user")
 
 
 def in_words(body: Body) -> Body:
@@ -117,7 +117,7 @@ def request_in(body: Body) -> Request:
     system: list[str] = []
     messages: list[Message] = []
     ids: dict[str, Call] = {}
-    for message in _messages(body):
+    for message in objects_in(body, "messages"):
         match message.get("role"):
             case "system" | "developer":
                 system.append(text_of(message))
@@ -133,13 +133,9 @@ def request_in(body: Body) -> Request:
     return Request(system="\n\n".join(system), messages=tuple(messages), tools=tools_in(body))
 
 
-def _messages(body: Body) -> Sequence[Body]:
-    return [an_object(message) for message in a_list(body.get("messages"))]
-
-
 def _calls(message: Body, ids: dict[str, Call]) -> tuple[Call, ...]:
     calls: list[Call] = []
-    for given in map(an_object, a_list(message.get("tool_calls"))):
+    for given in objects_in(message, "tool_calls"):
         function = an_object(given.get("function"))
         written = function.get("arguments")
         args = arguments_in(written)[0] if isinstance(written, str) else written
@@ -216,7 +212,7 @@ async def extract_calls(
     async with aclosing(chunks):
         async for chunk in chunks:
             passed: list[Json] = []
-            for choice in map(an_object, a_list(chunk.get("choices"))):
+            for choice in objects_in(chunk, "choices"):
                 number = choice.get("index")
                 sifter = choices.setdefault(number if isinstance(number, int) else 0, CallExtractor(tools, quoted))
                 passed.append(_extract_from_choice(choice, sifter))
@@ -242,7 +238,7 @@ def _extract_from_choice(choice: dict[str, Json], sifter: CallExtractor) -> Json
 def extract_calls_from_reply(answer: Chunk, tools: Sequence[ToolSchema], quoted: Sequence[str]) -> Chunk:
     """A reply that was not streamed."""
     choices: list[Json] = []
-    for choice in map(an_object, a_list(answer.get("choices"))):
+    for choice in objects_in(answer, "choices"):
         message = an_object(choice.get("message"))
         sifter = CallExtractor(tools, quoted)
         sifter.is_native = bool(message.get("tool_calls"))

@@ -24,7 +24,7 @@ from pinfold.model.errors import CannotServe
 from pinfold.model.local.server.openai_format import Body, Chunk, Refusal, text_of
 from pinfold.model.names import ignores_declared_tools
 from pinfold.model.wire.failures import one_line
-from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
+from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, objects_in
 
 _CHATS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _CONTEXT = 2048
@@ -80,7 +80,7 @@ class TransformersBackend:
         async with aclosing(self.chunks({**body, "stream_options": {"include_usage": True}})) as chunks:
             async for chunk in chunks:
                 last = chunk
-                for choice in map(an_object, a_list(chunk.get("choices"))):
+                for choice in objects_in(chunk, "choices"):
                     text += a_text(choice.get("text") or an_object(choice.get("delta")).get("content"))
                     finish = choice.get("finish_reason") or finish
         if "prompt" in body:
@@ -139,7 +139,7 @@ class TransformersBackend:
         if "prompt" in body:
             return self._tokenizer(body["prompt"], return_tensors="pt")
         # Templates expect text only.
-        messages = [{**message, "content": text_of(message)} for message in map(an_object, a_list(body["messages"]))]
+        messages = [{**message, "content": text_of(message)} for message in objects_in(body, "messages")]
         if not self._tokenizer.chat_template:
             text = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
             return self._tokenizer(f"{text}assistant:", return_tensors="pt")
