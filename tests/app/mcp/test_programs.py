@@ -142,8 +142,6 @@ async def test_a_sandboxed_server_sees_the_workspace_and_nothing_of_the_home_fol
 ) -> None:
     async with running(filled, spec_of(elsewhere / "asked.py", reach=reach)) as asked:
         got = await found(asked, home, filled, listener)
-        where = asked.process.where
-    assert where == "a sandbox (namespaces)"
     assert got.pop("canary").startswith("FileNotFoundError")
     assert got.pop("listing").startswith("FileNotFoundError")
     assert "Error" in got.pop("connection")
@@ -171,7 +169,6 @@ async def test_the_same_server_on_this_machine_gets_at_all_of_it_but_our_keys(
 ) -> None:
     async with running(filled, spec_of(elsewhere / "asked.py")) as asked:
         got = await found(asked, home, filled, listener)
-        assert asked.process.where == "this machine"
         assert await asked.says("sorted(os.environ)") == sorted(
             name
             for name in ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ", "USER")

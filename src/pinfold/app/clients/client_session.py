@@ -16,7 +16,7 @@ from pinfold.app.clients.session_history import HistoryBuilder, SessionHistory
 from pinfold.app.clients.submit import event_of, finish_turn, follow, rewind
 from pinfold.app.errors import TurnError
 from pinfold.app.session.approvals import Approve
-from pinfold.app.session.build_session import StoredResults
+from pinfold.app.session.build_session import find_result
 from pinfold.app.session.live_session import LiveSession
 from pinfold.engine import CommandRefused, OpenAction, Performed
 from pinfold.events import (
@@ -170,7 +170,7 @@ class ClientSession:
         return done
 
     def _read_blob(self, handle: str) -> bytes:
-        if (data := StoredResults(self.live.log.blobs).get(handle)) is None:
+        if (data := find_result(self.live.log.blobs, handle)) is None:
             raise CommandRefused(f"nothing is kept as {handle!r}; the end of a cut output names its handle")
         return data
 

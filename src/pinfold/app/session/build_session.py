@@ -155,7 +155,7 @@ def _can_have_agents(options: Options, ground: ResolvedSandbox) -> bool:
     return not options.is_child and (isinstance(has, Auto) or (has.capabilities.fork and has.capabilities.calls))
 
 
-def _stored_result(blobs: Blobs, handle: str) -> bytes | None:
+def find_result(blobs: Blobs, handle: str) -> bytes | None:
     """A result that was too long to be shown, by the handle that was."""
     with suppress(BlobMissing):
         blob = blobs.find(handle)
@@ -216,7 +216,7 @@ def build_runner(
     skills = SessionSkills(ground.provider, spec, log, inside=inside, ensure_session=ensure_session)
     own += [*memory_tools(memory), *skills.tools(), *plan_tools(log, lambda: runner.state())]  # noqa: PLW0108 - no runner yet
     tools, faults = build_tools(
-        toolbox, [*own, *handed], inside=inside, kept=partial(_stored_result, log.blobs), way=way, spec=spec
+        toolbox, [*own, *handed], inside=inside, kept=partial(find_result, log.blobs), way=way, spec=spec
     )
     registry, ignored = _build_registry(tools, toolbox, servers, skills)
     shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "spec": spec}

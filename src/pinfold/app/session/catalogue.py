@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from pinfold.events import Json
 from pinfold.sandbox import Answer
 from pinfold.tools import AnyTool, Registry, ToolError
-from pinfold.tools.stubs import module_names, module_source
+from pinfold.tools.stubs.modules import module_source
+from pinfold.tools.stubs.shapes import module_names
 
 if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers

@@ -93,7 +93,7 @@ class Programs:
                 session = await provider.open(box)
             except (SandboxUnavailable, NotSupported) as error:
                 raise BadCall(f"{spec.name} cannot run in a sandbox: {error}") from error
-            yield await stack.enter_async_context(_run_sandboxed(session, started, f"a sandbox ({provider.name})"))
+            yield await stack.enter_async_context(_run_sandboxed(session, started))
 
     @asynccontextmanager
     async def _run_on_host(self, spec: ServerSpec) -> AsyncGenerator[Process]:
@@ -142,8 +142,6 @@ class _Program:
 
 
 class _HostProgram(_Program):
-    where = "this machine"
-
     def __init__(self, process: anyio.abc.Process) -> None:
         assert process.stdin
         assert process.stdout
@@ -187,8 +185,7 @@ class _HostProgram(_Program):
 class _SandboxedProgram(_Program, ByteSendStream):
     """Its streams on this side; it is its own stdin."""
 
-    def __init__(self, where: str) -> None:
-        self.where = where
+    def __init__(self) -> None:
         self.stdin: ByteSendStream = self
         self._give, taken = anyio.create_memory_object_stream[bytes](_WAITING)
         self.stdout: ByteReceiveStream = BufferedByteReceiveStream(taken)
@@ -272,9 +269,9 @@ class _SandboxedProgram(_Program, ByteSendStream):
 
 
 @asynccontextmanager
-async def _run_sandboxed(session: Session, started: Launch, where: str) -> AsyncGenerator[_SandboxedProgram]:
+async def _run_sandboxed(session: Session, started: Launch) -> AsyncGenerator[_SandboxedProgram]:
     """It runs for as long as this lasts; the session is closed at the end, and all that runs in it with it."""
-    program = _SandboxedProgram(where)
+    program = _SandboxedProgram()
     try:
         async with background() as tasks:
             tasks.start_soon(program.run, session, started)
