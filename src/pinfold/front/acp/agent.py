@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -25,6 +25,7 @@ from pinfold.front.acp.handshake import SIGN_IN, describe_agent, has_forms
 if TYPE_CHECKING:
     from pinfold.app import Options
     from pinfold.front.acp.session import EditorSession
+    from pinfold.front.flags import Flags
 
 
 # Editors wait for the answer to `initialize`, so everything of weight is imported after it.
@@ -62,8 +63,8 @@ class EditorAgent:
         self,
         connection: Connection,
         tasks: TaskGroup,
-        flags: Mapping[str, Any],
-        seen: Mapping[str, Any],
+        flags: Flags,
+        seen: Flags,
         log_level: str | None = None,
     ) -> None:
         """`flags` by configuration key; `seen`: options of what sessions may see of the host."""
@@ -405,8 +406,8 @@ def _remove_unused(id_: SessionId) -> None:
 async def serve_editor(
     reads: BinaryIO,
     writes: BinaryIO,
-    first: tuple[bytes, Mapping[str, Any] | None],
-    terms: tuple[Mapping[str, Any], Mapping[str, Any], str | None],
+    first: tuple[bytes, Params | None],
+    terms: tuple[Flags, Flags, str | None],
 ) -> None:
     """Until the editor closes its stream, or a signal. `first` is from `answer_initialize`; `terms` as EditorAgent has them."""
     serving = anyio.CancelScope()

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import BinaryIO, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
@@ -135,7 +135,7 @@ class Connection:
 
     async def _receive(self, line: bytes, tasks: TaskGroup) -> None:
         try:
-            message: Any = msgspec.json.decode(line)
+            message: Json = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             what = f"a message is longer than {LONGEST >> 20} MB" if len(line) >= LONGEST else "the line is no JSON"
             await self._fail(None, PARSE_ERROR, what)

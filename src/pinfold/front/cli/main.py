@@ -103,7 +103,9 @@ class _Lazy(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, words) for name, (_, words) in _COMMANDS.items()])
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
         if name and name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             from difflib import get_close_matches

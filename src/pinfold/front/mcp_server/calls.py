@@ -15,7 +15,7 @@ from mcp.types import INVALID_PARAMS, CallToolResult, ContentBlock, ImageContent
 from pinfold import events
 from pinfold.app import NoSuchSession, rewound_in_words
 from pinfold.app.clients import ANYONE, CellResult, ClientSession, ClientSessions
-from pinfold.events import Delta, Event, PinfoldError, SessionId
+from pinfold.events import Delta, Event, Json, PinfoldError, SessionId
 from pinfold.front.mcp_server import tool_schemas as schemas
 from pinfold.front.mcp_server.clients import Client, Context, client_of, progress
 from pinfold.text import first_line
@@ -46,7 +46,7 @@ class Calls:
     def has(self, name: str) -> bool:
         return name in self._declared
 
-    async def call(self, context: Context, name: str, arguments: dict[str, Any]) -> CallToolResult:
+    async def call(self, context: Context, name: str, arguments: dict[str, Json]) -> CallToolResult:
         known = self._declared.get(name)
         if known is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {first_line(name, 80)}")
@@ -253,14 +253,14 @@ def sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> Json:
     match value:
         case str():
             return sendable(value)
         case dict():
-            return {key: _plain(one) for key, one in cast("dict[str, Any]", value).items()}
+            return {key: _plain(one) for key, one in cast("dict[str, Json]", value).items()}
         case list() | tuple():
-            return [_plain(one) for one in cast("list[Any]", value)]
+            return [_plain(one) for one in cast("list[Json]", value)]
         case _:
             return value
 

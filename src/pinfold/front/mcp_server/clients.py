@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 
 from pinfold.app import Approval, Approve, Decision, background
+from pinfold.events import Json
 from pinfold.text import cap_text, presentable_line
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
@@ -69,7 +70,7 @@ class Client:
 
     async def _elicit(self, message: str, name: str, choices: Sequence[str]) -> str | None:
         field = {"type": "string", "title": name.capitalize(), **({"enum": list(choices)} if choices else {})}
-        schema: dict[str, Any] = {"type": "object", "properties": {name: field}, "required": [name]}
+        schema: dict[str, Json] = {"type": "object", "properties": {name: field}, "required": [name]}
         session, request = self.context.session, self.context.request_id
         try:
             with anyio.fail_after(_ANSWER_S):
@@ -128,7 +129,7 @@ _TO_ALL = (
 
 class _Message(BaseModel):
     method: str
-    params: dict[str, Any] | None = None
+    params: dict[str, Json] | None = None
 
 
 class _Anything(BaseModel):
@@ -150,7 +151,7 @@ class ClientPeer:
         finally:
             self._under_way.remove(context)
 
-    async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def on_request(self, method: str, params: Mapping[str, Json] | None) -> dict[str, Json]:
         context = self._under_way[-1] if self._under_way else None
         if context is None or not context.session.can_send_request:
             raise MCPError(code=METHOD_NOT_FOUND, message=f"the client cannot be asked for {method} now")
@@ -161,7 +162,7 @@ class ClientPeer:
         )
         return answer.model_dump(by_alias=True, mode="json")
 
-    async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+    async def on_notification(self, method: str, params: Mapping[str, Json] | None) -> None:
         message = cast("Any", _message(method, params))
         context = self._under_way[-1] if self._under_way else None
         if context is not None and method not in _TO_ALL:
@@ -182,11 +183,11 @@ class RequestPeer:
     def __init__(self, context: Context | None = None) -> None:
         self._context = context
 
-    async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def on_request(self, method: str, params: Mapping[str, Json] | None) -> dict[str, Json]:
         del params
         raise MCPError(code=METHOD_NOT_FOUND, message=f"the client cannot be asked for {method}")
 
-    async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+    async def on_notification(self, method: str, params: Mapping[str, Json] | None) -> None:
         if self._context is not None:
             message = cast("Any", _message(method, params))
             await self._context.session.send_notification(message, related_request_id=self._context.request_id)
@@ -195,5 +196,5 @@ class RequestPeer:
         """This version of the protocol has no resumption."""
 
 
-def _message(method: str, params: Mapping[str, Any] | None) -> _Message:
+def _message(method: str, params: Mapping[str, Json] | None) -> _Message:
     return _Message(method=method, params=None if params is None else dict(params))

@@ -18,13 +18,13 @@ from pydantic import BaseModel, ConfigDict
 from pinfold import __version__
 from pinfold.app import CommandRefused, ConfigError
 from pinfold.app.clients import LATEST, ClientSessions, Line, Speech, Upstream
-from pinfold.events import PinfoldError
+from pinfold.events import Json, PinfoldError
 from pinfold.front.mcp_server.calls import Calls, failure
 from pinfold.front.mcp_server.clients import Client, ClientPeer, Context, RequestPeer, client_of
 
-Wire: TypeAlias = Mapping[str, Any]
-Answer: TypeAlias = dict[str, Any]
-_Handler: TypeAlias = Callable[[Context], Awaitable[Any]]
+Wire: TypeAlias = Mapping[str, Json]
+Answer: TypeAlias = dict[str, Json]
+_Handler: TypeAlias = Callable[[Context], Awaitable[object]]
 TITLE = "mcp exports"
 BETWEEN = "__"
 """Between a server's name and its tool or prompt."""
@@ -50,8 +50,8 @@ class ExportingServer(Server[Any]):
     def create_initialization_options(
         self,
         notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
+        experimental_capabilities: dict[str, dict[str, Json]] | None = None,
+        extensions: dict[str, dict[str, Json]] | None = None,
     ) -> InitializationOptions:
         return super().create_initialization_options(
             notification_options or self.changes, experimental_capabilities, extensions
@@ -65,7 +65,7 @@ class _Call:
     server: str
     tool: str
     args: Wire
-    params: dict[str, Any]
+    params: dict[str, Json]
 
 
 class Exports:
@@ -123,7 +123,7 @@ class Exports:
     # --- what is offered
 
     def has(self, capability: str, *inside: str) -> bool:
-        found: list[Any] = [line.capabilities.get(capability) for line in self._seen.values()]
+        found: list[Json] = [line.capabilities.get(capability) for line in self._seen.values()]
         for key in inside:
             found = [cast("Wire", one).get(key) for one in found if isinstance(one, dict)]
         return any(one is not None and one is not False for one in found)
@@ -199,7 +199,7 @@ class Exports:
 
     # --- what is judged
 
-    async def _call_tool(self, context: Context) -> Any:
+    async def _call_tool(self, context: Context) -> object:
         params = dict(context.params or {})
         tool = str(params.get("name"))
         if self._calls.has(tool):
@@ -283,7 +283,7 @@ class Exports:
             async with self._line(context, server) as (_client, line):
                 await line.notify(context.method, context.params)
 
-    async def _forward_request(self, context: Context, line: Line, params: dict[str, Any]) -> Answer:
+    async def _forward_request(self, context: Context, line: Line, params: dict[str, Json]) -> Answer:
         meta = dict(params.get("_meta") or {})
         wants_progress = meta.pop("progressToken", None) is not None
         if line.version not in MODERN_PROTOCOL_VERSIONS:
@@ -339,10 +339,10 @@ class Exports:
         raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {shown[:80]}")
 
 
-def _with_protocol_errors(handler: _Handler) -> Callable[[Context, BaseModel], Awaitable[Any]]:
+def _with_protocol_errors(handler: _Handler) -> Callable[[Context, BaseModel], Awaitable[Json]]:
     """Turns PinfoldError into a protocol error."""
 
-    async def handle(context: Context, _: BaseModel) -> Any:
+    async def handle(context: Context, _: BaseModel) -> Json:
         try:
             return await handler(context)
         except PinfoldError as error:

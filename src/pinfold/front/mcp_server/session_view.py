@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
@@ -15,7 +15,7 @@ from mcp.types import METHOD_NOT_FOUND
 from mcp_types.methods import serialize_server_result
 
 from pinfold.app.clients import ClientSession, ClientSessions, SessionHistory
-from pinfold.events import PinfoldError
+from pinfold.events import Json, PinfoldError
 from pinfold.front.mcp_server.calls import sendable
 from pinfold.front.mcp_server.clients import Context, client_of
 from pinfold.text import first_line
@@ -31,9 +31,9 @@ _CELLS = 50
 _LINE = 200
 _TABLES = 4
 _TABLE_BYTES = 200_000
-_META: dict[str, Any] = {"ui": {"prefersBorder": True}}
+_META: dict[str, Json] = {"ui": {"prefersBorder": True}}
 """Without `csp`: hosts then allow no address at all."""
-_RESOURCE: dict[str, Any] = {
+_RESOURCE: dict[str, Json] = {
     "uri": URI,
     "name": "session",
     "title": "Pinfold session",
@@ -41,7 +41,7 @@ _RESOURCE: dict[str, Any] = {
     "mimeType": MIME,
     "_meta": _META,
 }
-_Json: TypeAlias = dict[str, Any]
+_Json: TypeAlias = dict[str, Json]
 
 
 class SessionView:
@@ -75,7 +75,7 @@ class SessionView:
                 return await call_next(context)
 
     async def _describe_session(self, context: Context, result: _Json) -> _Json:
-        structure = cast("Mapping[str, Any]", result.get("structuredContent") or {})
+        structure = cast("Mapping[str, Json]", result.get("structuredContent") or {})
         offered = self._offering.find(str(structure.get("session")), client_of(context).key)
         if offered is None:
             return result

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from pinfold.app import Variable
+from pinfold.events import Json
 
 _SESSION = "Which session: an id or a name. Your own unless given."
 Named = Annotated[str | None, Meta(description=_SESSION)]
@@ -184,7 +185,7 @@ class ToolDeclaration:
     repeatable: bool = False
     reaches_out: bool = False
 
-    def wire(self) -> dict[str, Any]:
+    def wire(self) -> dict[str, Json]:
         """As `tools/list` has it."""
         return {
             "name": self.name,
@@ -201,7 +202,7 @@ class ToolDeclaration:
         }
 
 
-def _schema(type_: type[Struct]) -> dict[str, Any]:
+def _schema(type_: type[Struct]) -> dict[str, Json]:
     (reference,), components = msgspec.json.schema_components((type_,), ref_template="#/$defs/{name}")
     whole = components.pop(str(reference["$ref"]).rpartition("/")[2])
     for part in (whole, *components.values()):

@@ -38,14 +38,15 @@ class WaitingList(Struct, frozen=True):
 
 
 async def list_approvals(call: Call[Nothing, Nothing]) -> WaitingList:
-    entries = await anyio.to_thread.run_sync(call.sessions.entries, call.session)
-    actions = build_history(SessionId(call.session), entries).state.open
-    waiting = [
-        Waiting(id=id_, action=one.proposed.action, request=one.asked)
-        for id_, one in actions.items()
-        if one.stage == "asking" and one.asked
-    ]
-    return WaitingList(tuple(waiting))
+    def read() -> tuple[Waiting, ...]:
+        actions = build_history(SessionId(call.session), call.sessions.entries(call.session)).state.open
+        return tuple(
+            Waiting(id=id_, action=one.proposed.action, request=one.asked)
+            for id_, one in actions.items()
+            if one.stage == "asking" and one.asked
+        )
+
+    return WaitingList(await anyio.to_thread.run_sync(read))
 
 
 class Answer(Given, kw_only=True, frozen=True):

@@ -152,7 +152,7 @@ async def _read_body(request: Request, kind: Any) -> Any:
     body = await request.body() or b"{}"
     if not is_typeddict(kind):
         return decode_json(body, kind)
-    whole = decode_json(body, dict[str, Any])
+    whole = decode_json(body, dict[str, Json])
     convert(whole, kind)  # it names what is read; the rest is passed on
     return whole
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 import msgspec
 
@@ -105,7 +104,7 @@ def _query_parameters(one: AnyEndpoint) -> list[dict[str, Json]]:
     if one.query is Nothing:
         return []
     (_,), components = msgspec.json.schema_components([one.query], ref_template=_REF)
-    described: dict[str, Any] = components[one.query.__name__]["properties"]
+    described: dict[str, Json] = components[one.query.__name__]["properties"]
     return [{"name": name, "in": "query", "schema": schema} for name, schema in described.items()]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 from weakref import WeakValueDictionary
 
 import anyio
@@ -254,5 +254,5 @@ def _describe_file(file: AttachedFile, path: str) -> str:
 def _call(call: tuple[str, str, str]) -> events.Call:
     id_, name, arguments = call
     return events.Call(
-        id=events.ActionId(id_), tool=name, args=events.decode_json(arguments.encode() or b"{}", dict[str, Any])
+        id=events.ActionId(id_), tool=name, args=events.decode_json(arguments.encode() or b"{}", dict[str, Json])
     )

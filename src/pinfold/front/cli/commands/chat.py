@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TextIO
 
 import click
 
-from pinfold.front.flags import editor_options, flags_of, from_options, mount_settings, session_options
+from pinfold.front.flags import Flags, editor_options, flags_of, from_options, mount_settings, session_options
 
 
 @click.command("chat")
@@ -36,7 +36,7 @@ def chat_command(log_level: str | None, **given: object) -> int:
     return chat_here(given)
 
 
-def chat_here(given: dict[str, Any]) -> int:
+def chat_here(given: Flags) -> int:
     """Run the chat in this terminal; exit code 2 if there is none."""
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
         click.echo('pinfold: the chat needs a terminal; in a pipe or a script use: pinfold run "PROMPT"', err=True)
@@ -52,7 +52,7 @@ def chat_here(given: dict[str, Any]) -> int:
     return asyncio.run(chat(given))
 
 
-def _is_terminal(stream: Any) -> bool:
+def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()
 
 

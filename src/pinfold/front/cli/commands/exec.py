@@ -30,7 +30,7 @@ from pinfold.events import ActionFinished, ActionId, Execute, new_action_id, new
 from pinfold.front.cli.commands.run import build_if_needed, follow_to_end, stop_on_signal
 from pinfold.front.cli.terminal import is_closed
 from pinfold.front.cli.turn_streams import JsonLines, Streams, exit_code, write
-from pinfold.front.flags import MORE_THAN_0, PATH, access_options, flags_of, mount_settings
+from pinfold.front.flags import MORE_THAN_0, PATH, Flags, access_options, flags_of, mount_settings
 from pinfold.front.progress import say
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
         forget_scratch(session)
 
 
-def _target(given: dict[str, Any], name: str | None) -> AbstractContextManager[Target | None]:
+def _target(given: Flags, name: str | None) -> AbstractContextManager[Target | None]:
     """Where the notebook goes, held before any of its code runs."""
     from pinfold.app.storage.exports import Target, writable_folders
 
@@ -123,7 +123,7 @@ def _source(file: str | None, code: str | None) -> str:
 
 
 @asynccontextmanager
-async def _open_named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
+async def _open_named(name: str, given: Flags) -> AsyncGenerator[Link]:
     """The session of this name, made if there is none: by one process only, however many ask at once."""
     shelf, flags = SessionStore(), flags_of(given)
     async with AsyncExitStack() as stack:
@@ -153,7 +153,7 @@ async def _run_cell(opening: Opening, execute: Execute, shown: JsonLines | Strea
 
 
 def _exec_notebook(
-    file: Path, opening: Opening, shown: JsonLines | Streams, target: Target | None, given: dict[str, Any]
+    file: Path, opening: Opening, shown: JsonLines | Streams, target: Target | None, given: Flags
 ) -> int:
     """Run its code cells in one session; 1 if one of them fails."""
     from pinfold.app.clients import read_notebook, with_outputs
@@ -176,7 +176,7 @@ def _exec_notebook(
 
 
 async def _run_notebook(
-    opening: Opening, notebook: Notebook, shown: JsonLines | Streams, given: dict[str, Any]
+    opening: Opening, notebook: Notebook, shown: JsonLines | Streams, given: Flags
 ) -> tuple[list[NotebookResult], str]:
     """And the session, if outside text may be in what it showed."""
     from pinfold.app.clients import failure_in_words, run_notebook

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import anyio
 import click
@@ -24,7 +23,7 @@ from pinfold.app.clients import QueuedTask, TaskQueue, interrupt_task, run_queue
 from pinfold.events import Entry, SessionId, TurnEnded, TurnId, TurnInterrupted, UserSpoke, new_session_id
 from pinfold.front.cli.terminal import set_on_signal, show_rows, start_in_background
 from pinfold.front.cli.turn_streams import Plain, prompt_from
-from pinfold.front.flags import flags_of, session_options
+from pinfold.front.flags import Flags, flags_of, session_options
 from pinfold.front.progress import say
 from pinfold.text import first_line
 
@@ -51,7 +50,7 @@ def add_command(prompt: str, **given: object) -> None:
     click.echo(f"task {task.number} added as session {task.session}; start it with: pinfold queue run")
 
 
-def add_task(prompt: str, given: dict[str, Any]) -> QueuedTask:
+def add_task(prompt: str, given: Flags) -> QueuedTask:
     if given["data"] or given["mount"]:
         raise click.UsageError("--data and --mount are not kept with a queued task; name the files in the task")
     flags = {key: value for key, value in flags_of(given).items() if value not in (None, (), {})}
@@ -127,7 +126,7 @@ async def _run(queue: TaskQueue, jobs: int, wait: bool, ended: list[QueuedTask])
     return 1 if any(task.state == "failed" for task in ended) else 0
 
 
-def run_in_background(prompt: str, given: dict[str, Any]) -> int:
+def run_in_background(prompt: str, given: Flags) -> int:
     """Add the task and have it done by a process of its own, unless one works through the queue already."""
     task = add_task(prompt, given)
     start_in_background(("queue", "run", "-j", "2"), TaskQueue().folder / "run.log")

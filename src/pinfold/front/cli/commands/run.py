@@ -39,7 +39,7 @@ from pinfold.app.session import packages_to_build, read_schema
 from pinfold.events import Command, Delta, Entry, Event, Say, SessionId
 from pinfold.front.cli.terminal import STOP_SIGNALS
 from pinfold.front.cli.turn_streams import JsonLines, Plain, Streams, TurnInput, prompt_from, show_notice
-from pinfold.front.flags import PATH, flags_of, from_options, mount_settings, turn_options
+from pinfold.front.flags import PATH, Flags, flags_of, from_options, mount_settings, turn_options
 from pinfold.front.progress import Spinner, say
 
 _STOP_S = 10.0
@@ -103,9 +103,7 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
             forget_scratch(scratch_input)
 
 
-async def _new_turn(
-    session: SessionId, folder: Path | None, options: Options, along: TurnInput, given: dict[str, Any]
-) -> int:
+async def _new_turn(session: SessionId, folder: Path | None, options: Options, along: TurnInput, given: Flags) -> int:
     def open_link() -> AbstractAsyncContextManager[Link]:
         return open_session(None, session, options) if folder is None else connect(folder, session, options)
 
@@ -176,7 +174,7 @@ def with_model(options: Options) -> Options:
 
 
 def build_if_needed(
-    given: dict[str, Any], *, model: str = "", calling: CallOptions | None = None, code: str | None = None
+    given: Flags, *, model: str = "", calling: CallOptions | None = None, code: str | None = None
 ) -> None:
     """Build the Python environment of a session before it begins."""
     workspace = given["workspace"] or current_folder()
@@ -189,7 +187,7 @@ def build_if_needed(
 
 
 async def _run_turn(
-    opening: Opening, command_for: Callable[[SessionStatus], Command], given: dict[str, Any], *, hints: bool = True
+    opening: Opening, command_for: Callable[[SessionStatus], Command], given: Flags, *, hints: bool = True
 ) -> int:
     """`hints`: say how to resume a turn that did not end well."""
     shown = JsonLines() if given["as_json"] else Plain(quiet=given["quiet"])
@@ -238,7 +236,7 @@ async def stop_on_signal(
     raise KeyboardInterrupt
 
 
-async def _run_race(options: Options, prompt: str, shelf: SessionStore | None, given: dict[str, Any]) -> int:
+async def _run_race(options: Options, prompt: str, shelf: SessionStore | None, given: Flags) -> int:
     from pinfold.app.clients import BestOfN, describe_conflicts
 
     def show(item: Entry | Delta) -> None:

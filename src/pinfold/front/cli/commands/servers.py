@@ -26,10 +26,10 @@ from pinfold.app import (
 )
 from pinfold.app.clients import ClientSessions, OpenTerms, ServedSessions, read_or_make_token, server_token
 from pinfold.app.ownership.daemon import IDLE_S, POOL
-from pinfold.events import new_session_id
+from pinfold.events import Json, new_session_id
 from pinfold.front.cli.commands.run import with_model
 from pinfold.front.cli.terminal import STOP_SIGNALS, show, start_in_background, tell
-from pinfold.front.flags import MORE_THAN_0, PATH, access_options, flags_of, mount_settings, session_options
+from pinfold.front.flags import MORE_THAN_0, PATH, Flags, access_options, flags_of, mount_settings, session_options
 
 
 @click.command("up")
@@ -74,7 +74,7 @@ async def _serve_until_signal(up: ownership.Daemon) -> None:
         await up.serve(lambda words: show(f"pinfold up: ready, {words}; Ctrl-C ends it"))
 
 
-def _status(answer: dict[str, Any] | None, helper: ownership.Helper | None, as_json: bool) -> int:
+def _status(answer: dict[str, Json] | None, helper: ownership.Helper | None, as_json: bool) -> int:
     if as_json:
         about = {"pid": helper.pid, "mb": helper.mb} if helper else None
         click.echo(json.dumps({"running": answer is not None, **(answer or {}), "helper": about}))
@@ -130,7 +130,7 @@ def mcp_server_command(
     if given["model"] and not with_agent:
         raise click.UsageError("--model goes with --agent")
     # A resumed session gets only the data and mounts named now.
-    nothing: dict[str, Any] = {"data": {}, "mounts": ()}
+    nothing: Flags = {"data": {}, "mounts": ()}
     seen = nothing | {key: value for key, value in mount_settings(given).items() if value is not None}
     flags = flags_of(given)
     if with_agent:
@@ -158,7 +158,7 @@ def mcp_server_command(
     anyio.run(serve_http, offer, where, token, ready)
 
 
-def choose_model_name(workspace: Path | None, flags: dict[str, Any]) -> str:
+def choose_model_name(workspace: Path | None, flags: Flags) -> str:
     """The model, chosen once for all sessions."""
     session = new_session_id()
     try:
@@ -199,7 +199,7 @@ def serve_command(ctx: click.Context, **given: object) -> None:
         _serve(given)
 
 
-def _serve(given: dict[str, Any]) -> None:
+def _serve(given: Flags) -> None:
     from pinfold.front.http_server import is_loopback
     from pinfold.front.server import Address, Started, serve
 
@@ -227,7 +227,7 @@ def _serve(given: dict[str, Any]) -> None:
         anyio.run(serve, ServedSessions(terms, ownership.Daemon(idle_s=given["idle"])), address, token, ready)
 
 
-def _model_or_none(workspace: Path | None, flags: dict[str, Any]) -> str | None:
+def _model_or_none(workspace: Path | None, flags: Flags) -> str | None:
     """The model of new sessions. Without one, cells can still be run."""
     try:
         return choose_model_name(workspace, flags)
@@ -243,7 +243,7 @@ def _token_file() -> Path:
 # --- in the background
 
 
-def _start_daemon(given: dict[str, Any]) -> None:
+def _start_daemon(given: Flags) -> None:
     if running := ownership.running_server():
         raise ConfigError(f"pinfold serve runs already, at {running.url}; end it with: pinfold serve stop")
     log = private_dir(state_dir()) / "serve.log"

@@ -7,14 +7,14 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import anyio
 import click
 
 from pinfold.app import ConfigError, SessionStore, current_folder, revoke, trust
 from pinfold.app.clients import build_history, entries_on_disk
-from pinfold.events import Mode
+from pinfold.events import Json, Mode
 from pinfold.front.cli.terminal import confirm, is_closed, show, show_rows, tell
 from pinfold.front.flags import PATH
 from pinfold.text import exact_line, join_names, numerous, presentable_line, redact
@@ -163,7 +163,7 @@ def _session_grants(name: str, pattern: str | None, *, as_json: bool) -> None:
     tell(f"revoked {pattern}")
 
 
-def _explain_page(told: dict[str, Any]) -> list[str]:
+def _explain_page(told: dict[str, Json]) -> list[str]:
     lines = [f"{_WORDS[told['verdict']]} in mode {told['mode']}: {told['reason']}"]
     for command in told["commands"]:
         lines.append(f"  {'reads ' if command['reads_only'] else 'writes'}  {command['command']}")
