@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, ExitStack, aclosing
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -196,11 +196,10 @@ class Agent:
     # Without asyncio
 
     def __enter__(self) -> Self:
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close_sync)
             self._loop_thread().call(self.open)
-        except BaseException:
-            self.close_sync()
-            raise
+            on_failure.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:

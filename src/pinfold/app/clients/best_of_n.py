@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.clients.submit import finish_turn, until_end
@@ -22,8 +22,7 @@ from pinfold.sandbox.kernel.folders import TemporaryFolder, remove_folder
 from pinfold.sandbox.views import MergeReport, discard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
+class Branch(Struct, frozen=True, kw_only=True):
     number: int
     session: SessionId
     folder: Path | None
@@ -31,8 +30,7 @@ class Branch:
     options: Options
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Winner:
+class Winner(Struct, frozen=True, kw_only=True):
     branch: Branch
     text: str
     brought: MergeReport

@@ -18,7 +18,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import RemoteSession
 from pinfold.app.paths import data_dir, private_dir
 from pinfold.app.storage.session_store import Claim, SessionStore, claim, holder_of
-from pinfold.events import Interrupt, Json, PinfoldError, SessionId, TurnId, new_session_id, new_turn_id
+from pinfold.events import Interrupt, Json, PinfoldError, SessionId, TurnId, convert, new_session_id, new_turn_id
 
 QueueState: TypeAlias = Literal["waiting", "running", "done", "failed", "cancelled"]
 ATTEMPTS = 6
@@ -36,7 +36,6 @@ _SCHEMA = """CREATE TABLE IF NOT EXISTS tasks (number INTEGER PRIMARY KEY AUTOIN
     prompt TEXT NOT NULL, workspace TEXT NOT NULL, flags TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'waiting',
     session TEXT NOT NULL, turn TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
     continued INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL DEFAULT 0, text TEXT NOT NULL DEFAULT '')"""
-_FIELDS = "number, prompt, workspace, flags, state, session, turn, attempts, continued, due, text"
 
 
 class QueuedTask(Struct, frozen=True, kw_only=True):
@@ -77,11 +76,9 @@ class TaskQueue:
     def tasks(self) -> list[QueuedTask]:
         """In the order they were added."""
         with self._open() as db:
-            rows = db.execute(f"SELECT {_FIELDS} FROM tasks ORDER BY number").fetchall()  # noqa: S608 - our own names
-        return [
-            QueuedTask(**{**dict(zip(_FIELDS.split(", "), row, strict=True)), "flags": json.loads(row[3])})
-            for row in rows
-        ]
+            db.row_factory = sqlite3.Row
+            rows = db.execute("SELECT * FROM tasks ORDER BY number").fetchall()
+        return [convert({**dict(row), "flags": json.loads(row["flags"])}, QueuedTask) for row in rows]
 
     def cancel(self, number: int) -> QueuedTask:
         """A task that waits is never run; one that runs must be interrupted by the caller. Raises ConfigError."""

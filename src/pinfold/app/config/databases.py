@@ -85,7 +85,7 @@ class ConfiguredDatabases:
         self._data = data
         self._folders = tuple(map(str, folders))
         self._about_to_read = about_to_read
-        self._workers = Workers()
+        self.workers = Workers()
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -118,10 +118,10 @@ class ConfiguredDatabases:
     def tools(self) -> list[AnyTool]:
         from pinfold.tools.sql.tools import sql_tools
 
-        return sql_tools(self, self._workers)
+        return sql_tools(self, self.workers)
 
     async def close(self) -> None:
-        await self._workers.close()
+        await self.workers.close()
 
 
 def keep_passwords(data: Mapping[str, DataConfig]) -> None:

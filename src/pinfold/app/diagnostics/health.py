@@ -123,15 +123,13 @@ async def check_databases(around: CheckContext) -> list[Finding]:
     """Each of `[data.NAME]` is connected to and asked what it holds."""
     if not around.config.data:
         return []
-    from pinfold.tools.sql.workers import Workers
-
-    configured, workers = ConfiguredDatabases(around.config.data, (), _do_nothing), Workers()
+    configured = ConfiguredDatabases(around.config.data, (), _do_nothing)
     found: dict[str, Finding] = {}
 
     async def ask(name: str, kind: str) -> None:
         try:
             with anyio.fail_after(around.limit_s):
-                answered = await workers.ask(await configured.source(name), None)
+                answered = await configured.workers.ask(await configured.source(name), None)
             found[name] = Finding(name, words=f"{kind}; {len(answered.told.value)} tables")
         except TimeoutError:
             found[name] = fault(name, f"{LATE} {around.limit_s:g} s", WAIT)
@@ -145,7 +143,6 @@ async def check_databases(around: CheckContext) -> list[Finding]:
                 tasks.start_soon(ask, name, kind)
     finally:
         with anyio.CancelScope(shield=True):
-            await workers.close()
             await configured.close()
     return [found[name] for name in configured.names]
 

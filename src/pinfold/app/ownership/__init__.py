@@ -6,8 +6,15 @@ from pinfold.app.lazy_names import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pinfold.app.ownership.daemon import Daemon, ask_daemon, stop_daemon
-    from pinfold.app.ownership.server_record import RunningServer, record_server, running_server, stop_server
+    from pinfold.app.ownership.daemon import (
+        Daemon,
+        RunningServer,
+        ask_daemon,
+        record_server,
+        running_server,
+        stop_daemon,
+        stop_server,
+    )
     from pinfold.app.ownership.warm_helper import (
         PRELOADED,
         Helper,

@@ -1,13 +1,16 @@
-"""`pinfold up`: a process that keeps a launcher warm for everyone, and owns the sessions it is asked to own."""
+"""`pinfold up`: a process that keeps a launcher warm for everyone, and owns the sessions it is asked to own.
+
+`pinfold serve` does the same for its clients; where it answers is on record here.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Generator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 
 import anyio
 import msgspec
@@ -19,13 +22,13 @@ from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
 from pinfold.app.ownership.daemon_handoff import daemon_socket, decode_options
 from pinfold.app.ownership.ipc import answer_request, open_listener, send_line, send_request
 from pinfold.app.ownership.owner import acquire
-from pinfold.app.paths import private_dir, state_dir, up_dir
+from pinfold.app.paths import private_dir, read_private, state_dir, up_dir, write_private
 from pinfold.app.session.live_session import LiveSession
 from pinfold.app.session.options import Options
-from pinfold.app.storage.session_store import claim, holder_of
+from pinfold.app.storage.session_store import claim, end_holder, holder_of
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
-from pinfold.events import BadEvent, Interrupt, Json, SessionId
+from pinfold.events import BadEvent, Interrupt, Json, SessionId, decode_json
 from pinfold.sandbox import SandboxUnavailable, provider_named
 from pinfold.sandbox.providers.launcher import Warmable
 
@@ -257,3 +260,48 @@ async def stop_daemon() -> bool:
     if patience.cancelled_caught:
         raise SessionBusy(f"pinfold up, process {holder_of(up_dir())}, does not end; try again later")
     return True
+
+
+# The running `pinfold serve` of this user, as other commands find it. Of several, the first one.
+
+_ENDING_S = 30.0
+"""How long `pinfold serve` may take to close its sessions."""
+
+
+class RunningServer(Struct, frozen=True, kw_only=True):
+    pid: int
+    url: str
+    token_file: str
+    began: float
+
+
+def _server_folder() -> Path:
+    return private_dir(private_dir(state_dir()) / "serve")
+
+
+@contextmanager
+def record_server(url: str, token_file: Path) -> Generator[None]:
+    """Others find it meanwhile, unless another one is on record."""
+    claimed = claim(_server_folder())
+    if claimed is None:
+        yield
+        return
+    record = RunningServer(pid=os.getpid(), url=url, token_file=str(token_file), began=time())
+    write_private(_server_folder() / "server.json", msgspec.json.encode(record))
+    try:
+        yield
+    finally:
+        (_server_folder() / "server.json").unlink(missing_ok=True)
+        claimed.release()
+
+
+def running_server() -> RunningServer | None:
+    if holder_of(_server_folder()) is None:
+        return None
+    data = read_private(_server_folder() / "server.json")
+    return decode_json(data, RunningServer) if data else None
+
+
+def stop_server() -> bool:
+    """End it and wait until it has closed its sessions; False if none runs."""
+    return end_holder(_server_folder(), "pinfold serve", _ENDING_S)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -54,7 +53,6 @@ class Skill(Struct, frozen=True, kw_only=True):
 
 class _Pin(Struct, frozen=True, kw_only=True):
     digest: str
-    at: str
 
 
 class _Pins(Struct, frozen=True, kw_only=True):
@@ -124,7 +122,7 @@ def _find_in_workspace(workspace: Path, obeyed: Mapping[str, bytes] | None) -> I
         mine = {path: why for path, why in odd.items() if path == ".agents" or path.startswith(f"{SKILLS}/{name}/")}
         files_of = tuple(ProjectFile(name=path, data=data) for path, data in sorted(inside.items()))
         here = ProjectFiles(workspace=workspace / SKILLS / name, files=files_of, odd=mine)
-        pins = {name: _Pin(digest=here.digest, at="")} if trusted else {}
+        pins = {name: _Pin(digest=here.digest)} if trusted else {}
         yield _describe(name, here, "project", pins)
 
 
@@ -153,8 +151,7 @@ def trust_skill(skill: Skill) -> None:
     if skill.state == "broken":
         raise ConfigError(f"{skill.name} cannot be trusted: {skill.problem}")
     with hold_file_lock(_path()):
-        pin = _Pin(digest=skill.digest, at=datetime.now(UTC).isoformat(timespec="seconds"))
-        _write_pins({**_read_pins().skills, skill.name: pin})
+        _write_pins({**_read_pins().skills, skill.name: _Pin(digest=skill.digest)})
 
 
 def install_skill(name: str, files: Mapping[str, bytes]) -> Path:

@@ -298,7 +298,7 @@ def _is_index(path: str) -> bool:
     if _GIT not in path or not path.endswith("/index"):
         return False
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             return file.read(4) == b"DIRC"
     except OSError:
         return False
