@@ -18,6 +18,7 @@ from tests.sandbox.test_file_guard import QUIET, git, keeping, repository
 
 from pinfold.sandbox import Mount, Outcome, Session, Spec, provider_named
 from pinfold.sandbox.guards import named_files
+from pinfold.sandbox.guards.named_files import read_environment
 from pinfold.sandbox.guards.new_names import Names
 from pinfold.sandbox.guards.ports import Mounts
 from pinfold.sandbox.providers.landlock import landlock_abi
@@ -269,6 +270,19 @@ async def test_what_path_files_import_and_what_stands_in_for_a_command_is_not_pl
     assert ".venv/bin/black was made or changed" in said
     assert ".venv/bin/mine was made or changed" in said
     assert all(path.exists() for path in (workspace / "src" / "other.py", site / "os.py"))
+
+
+def test_a_link_to_what_no_path_can_be_hides_nothing_of_an_environment(workspace: Path) -> None:
+    site = environment(workspace)
+    with keeping(workspace) as keeper:
+        keeper.before()
+        (workspace / ".venv" / "lib" / "python").symlink_to("a" * 300)
+        (workspace / ".venv" / "library").symlink_to("a" * 300)
+        (site / "start_hook.py").write_text("planted")
+        (site / "absent.py").write_text("planted")
+        keeper.settle(Names(is_lost=True))
+        assert not (site / "absent.py").exists()
+    assert read_environment(str(workspace), ".venv").imported[".venv/lib/python3.11/site-packages"] >= {"start_hook"}
 
 
 def test_an_environments_library_is_not_led_elsewhere(workspace: Path) -> None:

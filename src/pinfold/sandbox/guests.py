@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -123,7 +124,11 @@ class _Subprocesses:
         ours, theirs = socket.socketpair()
         stdout, stdout_in = os.pipe()
         stderr, stderr_in = os.pipe()
-        try:
+        with ExitStack() as on_failure, ExitStack() as at_end:
+            on_failure.callback(ours.close)
+            at_end.callback(theirs.close)
+            for fd, end in ((stdout, on_failure), (stderr, on_failure), (stdout_in, at_end), (stderr_in, at_end)):
+                end.callback(os.close, fd)
             command += self._command(theirs.fileno())
             process = subprocess.Popen(
                 command,
@@ -135,15 +140,7 @@ class _Subprocesses:
                 env=self._environment(),
                 start_new_session=True,
             )
-        except BaseException:
-            ours.close()
-            os.close(stdout)
-            os.close(stderr)
-            raise
-        finally:
-            theirs.close()
-            os.close(stdout_in)
-            os.close(stderr_in)
+            on_failure.pop_all()
         cap = self._spec.limits.output_bytes
         outputs = Output("stdout", stdout, cap), Output("stderr", stderr, cap)
         guest = Guest(Subprocess(process), ours, *outputs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import tempfile
@@ -38,6 +37,7 @@ from pinfold.sandbox.environment.uv import (
     run,
     uv_variables,
 )
+from pinfold.sandbox.kernel.folders import try_lock
 
 LOCK = ".lock"
 UNFINISHED = ".new-"
@@ -102,7 +102,7 @@ def find_unfinished() -> Generator[Path]:
     except OSError:
         return
     try:
-        if _try_lock(held):
+        if try_lock(held):
             yield from sorted(folder.glob(f"{UNFINISHED}*"))
     finally:
         os.close(held)
@@ -218,10 +218,10 @@ def _alone(folder: Path, on_progress: OnProgress) -> Generator[int]:
     held = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     give_up_at = time.monotonic() + WAIT_S
     try:
-        is_free = _try_lock(held)
+        is_free = try_lock(held)
         if not is_free:
             on_progress(Progress(phase="wait"))
-        while not is_free and not _try_lock(held):
+        while not is_free and not try_lock(held):
             if time.monotonic() > give_up_at:
                 raise EnvironmentFailed(
                     f"another build has held {folder / LOCK} for {WAIT_S:g} s; end it and try again"
@@ -230,14 +230,6 @@ def _alone(folder: Path, on_progress: OnProgress) -> Generator[int]:
         yield held
     finally:
         os.close(held)
-
-
-def _try_lock(held: int) -> bool:
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _names(lock: str) -> list[str]:

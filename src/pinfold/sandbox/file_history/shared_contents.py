@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Lock
 
 from pinfold.sandbox.file_history.store import Damaged, NoRoom, Store, read_small, write_at
-from pinfold.sandbox.kernel.folders import remove_folder
+from pinfold.sandbox.kernel.folders import hold_lock, remove_folder, try_lock
 from pinfold.sandbox.kernel.safe_files import Stamp
 
 LINK = "contents"
@@ -259,12 +259,7 @@ class SharedContents:
     def _alone(self) -> Generator[bool]:
         """Whether no other session is open in the workspace; none can be opened meanwhile."""
         try:
-            fcntl.flock(self._hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_alone = True
-        except BlockingIOError:
-            is_alone = False
-        try:
-            yield is_alone
+            yield try_lock(self._hold)
         finally:
             fcntl.flock(self._hold, fcntl.LOCK_SH)  # asking for more may have cost us what we had
 
@@ -294,8 +289,7 @@ def remove_shared_contents(folder: Path) -> bool:
     except OSError:  # gone, or another user's
         return not folder.exists()
     try:
-        fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return remove_folder(folder)
+        return try_lock(hold) and remove_folder(folder)
     except OSError:
         return False
     finally:
@@ -307,9 +301,8 @@ def _hold(folder: Path) -> int:
     while True:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with ExitStack() as on_failure:
-            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = hold_lock(folder)
             on_failure.callback(os.close, fd)
-            fcntl.flock(fd, fcntl.LOCK_SH)
             with suppress(FileNotFoundError):  # it was removed just then
                 if os.path.samestat(os.fstat(fd), folder.stat()):
                     on_failure.pop_all()

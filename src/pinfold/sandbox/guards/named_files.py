@@ -8,6 +8,7 @@ user is told.
 from __future__ import annotations
 
 import functools
+import glob
 import os
 import re
 import sys
@@ -276,7 +277,7 @@ class VirtualEnvironment(Struct, frozen=True):
     def matches(self, top: str) -> Iterator[Match]:
         """Of all that is there."""
         start = Path(top, self.home)
-        folders = [start, start / "bin", start / "lib", *start.glob("lib/python*")]
+        folders = [start, start / "bin", start / "lib", *_glob(start, "lib/python*")]
         folders += [Path(top, folder, below) for folder in self.imported for below in ("", "__pycache__")]
         for folder in folders:
             for entry in entries_of(str(folder)):
@@ -290,10 +291,10 @@ def read_environment(top: str, home: str) -> VirtualEnvironment:
     imported: dict[str, frozenset[str]] = {}
     links: dict[str, str] = {}
     ways = ("bin", "lib*", "lib*/python*", "lib*/python*/site-packages")
-    for path in (str(path) for way in ways for path in start.glob(way)):
+    for path in (str(path) for way in ways for path in _glob(start, way)):
         if target := link_target(path):
             links[path[len(top) + 1 :]] = target
-    for site in start.glob("lib/python*/site-packages"):
+    for site in _glob(start, "lib/python*/site-packages"):
         folders, names = [str(site)], set[str]()
         for entry in entries_of(str(site)):
             if entry.name.endswith(".pth"):
@@ -305,6 +306,11 @@ def read_environment(top: str, home: str) -> VirtualEnvironment:
             imported |= {folder: imported.get(folder, frozenset()) | names for folder in within}
     programs = frozenset(entry.name for entry in entries_of(f"{start}/bin"))
     return VirtualEnvironment(home, imported, links, programs)
+
+
+def _glob(start: Path, pattern: str) -> list[Path]:
+    """Not by `Path.glob`, which a link to what no path can be keeps from all others."""
+    return [start / name for name in glob.glob(pattern, root_dir=start)]
 
 
 def _is_of_the_system(name: str) -> bool:

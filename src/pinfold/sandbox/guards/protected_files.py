@@ -38,7 +38,7 @@ def _is_elsewhere(found: Match, workspace: Path) -> bool:
     """Named as a file of a Python environment, where there is none; or within a git folder, which is looked at by name."""
     if found.row.only_in != "environment":
         return found.row.only_in == "git"
-    return not any((folder / "pyvenv.cfg").exists() for folder in (workspace / found.path).parents)
+    return not any(os.path.exists(folder / "pyvenv.cfg") for folder in (workspace / found.path).parents)
 
 
 def steers_agent(path: str) -> bool:

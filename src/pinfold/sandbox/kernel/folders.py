@@ -99,9 +99,15 @@ def in_use(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(descriptor)
     finally:
         os.close(descriptor)
-    return False
+
+
+def try_lock(descriptor: int) -> bool:
+    """Whether it is locked now, for us alone."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
