@@ -228,7 +228,7 @@ async def preview(inside: Inside, tool: str, args: Json) -> str:
 async def measure(inside: Inside, paths: Sequence[str]) -> Measured:
     """How much lies at and below paths and patterns inside; links are not followed."""
     reply = await ask(inside, "file_finder", "measure", {"paths": list(paths)}, timeout_s=QUICK_S)
-    return Measured(files=reply.count("files"), bytes=reply.count("bytes"), more=reply.flag("more"))
+    return Measured(files=reply.count("files"), bytes=reply.count("bytes"), more=reply.get("more") is True)
 
 
 def write_reach(args: Mapping[str, Json]) -> tuple[Reach, str]:

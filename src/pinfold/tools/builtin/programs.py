@@ -68,9 +68,6 @@ class Reply:
             raise _nonsense()
         return value
 
-    def flag(self, name: str) -> bool:
-        return self._fields.get(name) is True
-
     def get(self, name: str) -> Json:
         return self._fields.get(name)
 
