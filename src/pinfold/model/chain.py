@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pinfold.events import RequestFailed
-from pinfold.model.errors import UnknownModel
+from pinfold.model.errors import NotInstalled, UnknownModel
 from pinfold.model.names import (
     DIRECT,
     FILES,
@@ -74,9 +75,9 @@ def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
 
         return OllamaModel(name=name, base_url=address_of(meant, access), model=meant.model)
     if meant.provider in DIRECT:
-        from pinfold.model.providers import DirectModel, check_installed
+        from pinfold.model.providers import DirectModel
 
-        check_installed(meant.provider)  # before a key is asked for that would be of no use yet
+        _check_sdk(meant.provider)  # before a key is asked for that would be of no use yet
         made = DirectModel(meant.provider, meant.model, name=name, key=key_for(meant, access))
         if access.warm:
             made.warm()
@@ -109,7 +110,7 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
         return "is here, and runs inside Pinfold"
     key = key_for(meant, access)
     if meant.provider in DIRECT:
-        check_installed(name, access)
+        _check_sdk(meant.provider)
         return f"{meant.provider} wants a key, and one is set; it is not asked"
     from pinfold.model.wire.http import Patience, Wire
     from pinfold.model.wire.payload import a_text, objects_in
@@ -140,11 +141,20 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
 
 def check_installed(name: str, access: Access) -> None:
     """Looks only. Raises NotInstalled, which names the extra; UnknownModel."""
-    provider = parse_model_name(name, access).provider
-    if provider in DIRECT:
-        from pinfold.model import providers
+    _check_sdk(parse_model_name(name, access).provider)
 
-        providers.check_installed(provider)
+
+def _check_sdk(provider: str) -> None:
+    known = DIRECT.get(provider)
+    if known and not (_is_there("pydantic_ai") and _is_there(known.sdk)):
+        raise NotInstalled(f"{provider}: models need", known.extra)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package it would be in
+        return False
 
 
 def check_usable(name: str, access: Access) -> None:

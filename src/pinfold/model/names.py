@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct, field
 
 from pinfold.model.errors import NoKey, UnknownModel
+from pinfold.model.wire.conversation import NO_PICTURES, Pictures
 
 _OLLAMA_PORT = 11434
 ANSWER_FORM = "answer_form"
@@ -52,14 +53,41 @@ SERVICES: Mapping[str, Service] = {
     "llamacpp": Service(url="http://127.0.0.1:8080/v1", keys=("LLAMA_API_KEY",), is_local=True),
     "vllm": Service(url="http://127.0.0.1:8000/v1", keys=("VLLM_API_KEY",), is_local=True),
 }
-DIRECT: Mapping[str, tuple[str, ...]] = {
-    "anthropic": ("ANTHROPIC_API_KEY",),
-    "google": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    "google-vertex": (),
-    "bedrock": (),
-    "cohere": ("CO_API_KEY",),
-}
-"""Reached through the extra `providers`, by the variables that may hold their keys."""
+
+
+class SdkProvider(Struct, frozen=True):
+    """Spoken to through its SDK."""
+
+    name: str
+    """As users type it before the colon."""
+    inner: str
+    """As pydantic-ai calls it; its settings for it begin so, too."""
+    sdk: str
+    """The module that must be there."""
+    keys: tuple[str, ...] = ()
+    """Variables that may hold its key."""
+    forgets_connections: bool = False
+    """Its SDK does not close an answer that is not read to its end."""
+    extra: str = "providers"
+    """That brings it."""
+    pictures: Pictures = NO_PICTURES
+
+
+_GOOGLE_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+_WEB = ("image/jpeg", "image/png", "image/webp")
+_ANTHROPIC = Pictures(kinds=(*_WEB, "image/gif"), most=100)
+_GOOGLE = Pictures(kinds=(*_WEB, "image/heic", "image/heif"), most=100)
+_VERTEX = Pictures(kinds=_WEB, most=100)
+_BEDROCK = Pictures(kinds=(*_WEB, "image/gif"), most=20)
+_ALL = (
+    SdkProvider("anthropic", "anthropic", "anthropic", ("ANTHROPIC_API_KEY",), pictures=_ANTHROPIC),
+    SdkProvider("google", "google", "google.genai", _GOOGLE_KEYS, forgets_connections=True, pictures=_GOOGLE),
+    SdkProvider("google-vertex", "google-cloud", "google.genai", forgets_connections=True, pictures=_VERTEX),
+    SdkProvider("bedrock", "bedrock", "boto3", pictures=_BEDROCK),
+    SdkProvider("cohere", "cohere", "cohere", ("CO_API_KEY",), extra="cohere"),
+)
+DIRECT: Mapping[str, SdkProvider] = {provider.name: provider for provider in _ALL}
+"""By name; reached through the extra `providers`."""
 ALSO: Mapping[str, str] = {
     "gemini": "google",
     "google-gla": "google",
@@ -84,8 +112,8 @@ def key_variables(provider: str, key_env: str = "") -> tuple[str, ...]:
     """Those that may hold its key, the first that is set counts. `key_env` is for a model that is named by its address."""
     if provider == "url":
         return (key_env,) if key_env else ()
-    service = SERVICES.get(provider)
-    return service.keys if service else DIRECT.get(provider, ())
+    known = SERVICES.get(provider) or DIRECT.get(provider)
+    return known.keys if known else ()
 
 
 def ollama_url(environ: Mapping[str, str]) -> str:

@@ -284,7 +284,7 @@ def provider_keys() -> Iterator[ProviderKey]:
             host = urlsplit(service.url).hostname or ""
             yield from (ProviderKey(provider=provider, variable=key, host=host) for key in service.keys)
     for provider, host in _HOSTS.items():
-        yield from (ProviderKey(provider=provider, variable=key, host=host) for key in DIRECT[provider])
+        yield from (ProviderKey(provider=provider, variable=key, host=host) for key in DIRECT[provider].keys)
 
 
 def load_stored_keys() -> dict[str, str]:

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import ModelError
 from pinfold.model.layers import cost_of
-from pinfold.model.names import key_variables
-from pinfold.model.providers.provider_registry import PROVIDERS
+from pinfold.model.names import DIRECT, key_variables
 from pinfold.model.wire.conversation import normalize_request
 from pinfold.model.wire.http import Patience
 from pinfold.text import first_line
@@ -79,7 +78,7 @@ class DirectModel:
     ) -> None:
         """Imports nothing of weight. Without a key or an address, the SDK finds its own."""
         self.name = name
-        self._provider = PROVIDERS[provider]
+        self._provider = DIRECT[provider]
         self._model = model
         self._key = key
         self._base_url = base_url

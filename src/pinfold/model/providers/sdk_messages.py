@@ -31,7 +31,7 @@ from pinfold.events import (
     new_action_id,
     plain_json,
 )
-from pinfold.model.providers.provider_registry import Provider
+from pinfold.model.names import SdkProvider
 from pinfold.model.wire.conversation import valid_id, valid_name
 from pinfold.model.wire.http import Patience
 from pinfold.model.wire.payload import an_object, parse_payload
@@ -73,7 +73,7 @@ def original_names(request: Request) -> Mapping[str, str]:
     return {valid_name(name): name for name in (*used, *(tool.name for tool in request.tools))}
 
 
-def encode_messages(request: Request, model: SdkModel, provider: Provider) -> Iterator[sdk.ModelMessage]:
+def encode_messages(request: Request, model: SdkModel, provider: SdkProvider) -> Iterator[sdk.ModelMessage]:
     tools: dict[ActionId, str] = {}
     pending: list[sdk.ModelRequestPart] = []
     for message in request.messages:
@@ -103,7 +103,7 @@ def _prompt(message: UserMessage, blobs: Mapping[BlobId, bytes]) -> sdk.UserProm
     return sdk.UserPromptPart([*([message.text] if message.text.strip() else []), *pictures])
 
 
-def _parts(message: AssistantMessage, model: SdkModel, provider: Provider) -> Iterator[sdk.ModelResponsePart]:
+def _parts(message: AssistantMessage, model: SdkModel, provider: SdkProvider) -> Iterator[sdk.ModelResponsePart]:
     at = 0
     for piece in _pieces_of(provider.name, message):
         # Only what is the provider's own may be marked as such.
@@ -125,7 +125,7 @@ def _parts(message: AssistantMessage, model: SdkModel, provider: Provider) -> It
 
 
 def encode_settings(
-    given: Mapping[str, Json], model: SdkModel, provider: Provider, patience: Patience
+    given: Mapping[str, Json], model: SdkModel, provider: SdkProvider, patience: Patience
 ) -> tuple[ModelSettings, tuple[str, ...]]:
     """As the SDK names them, and the names of those that this model does not have."""
     # No retries here: the engine retries. A setting that the model does not know would print a warning.
@@ -159,7 +159,7 @@ def encode_settings(
     return cast("ModelSettings", _cache_settings(given, provider) | kept), tuple(sorted(left_out))
 
 
-def _cache_settings(given: Mapping[str, Json], provider: Provider) -> dict[str, Json]:
+def _cache_settings(given: Mapping[str, Json], provider: SdkProvider) -> dict[str, Json]:
     """Marks on the tools, on the system prompt and on the last message, which move on with the conversation."""
     cache = given.get(PROMPT_CACHE)
     cache = True if cache is None else cache
