@@ -45,7 +45,6 @@ import msgspec
 from msgspec import Struct
 
 from pinfold.events import FLOW, Action, CallTool, Effect, Reach, convert
-from pinfold.policy.lists import lists, matches_any, skip_options
 from pinfold.policy.shell import Command, Script, base_name, read_script
 
 
@@ -132,6 +131,8 @@ def covers(pattern: str, action: Action, facts: Facts, script: Script | None) ->
         return False
     if not pattern.startswith("shell: ") or script is None:
         return pattern == offered
+    from pinfold.policy.lists import lists
+
     words = list(script.plain)
     try:
         wanted = shlex.split(pattern.removeprefix("shell: ").removesuffix(" *"))
@@ -146,6 +147,8 @@ def covers(pattern: str, action: Action, facts: Facts, script: Script | None) ->
 def _shell_pattern(script: Script | None) -> str:
     if script is None or not script.plain or script.dangerous:
         return ""
+    from pinfold.policy.lists import lists, matches_any
+
     known = lists()
     words = script.plain
     name = base_name(words[0])
@@ -193,6 +196,8 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if not words or command.words[0].text is None:
             return False
         words[0] = base_name(words[0])
+        from pinfold.policy.lists import skip_options
+
         # `git -C x push` is a `git push` too.
         plain = [words[0], *words[1 + skip_options(words[0], words[1:]) :]]
         return self._fits(words) or self._fits(plain)

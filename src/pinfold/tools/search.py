@@ -212,6 +212,7 @@ class Index:
         self._named: dict[str, list[int]] = {}
         self._postings: dict[str, dict[int, float]] = {}
         self._vocabulary: list[str] = []
+        self._forms: list[str] = []
 
     def search(self, words: str, limit: int = LIMIT) -> list[str]:
         """Never empty: where nothing fits, it says so and lists the servers."""
@@ -288,6 +289,7 @@ class Index:
             for word, weight in _weights(entry).items():
                 self._postings.setdefault(word, {})[at] = weight
         self._vocabulary = sorted(word for word in self._postings if word[0] != "=")
+        self._forms = [word for word in self._postings if word[0] == "="]
 
     def _scores(self, asked: str, most: int = _QUERY_WORDS) -> dict[int, float]:
         given = [word.lower() for word in WORD.findall(asked)][:most]
@@ -300,7 +302,7 @@ class Index:
         covered: dict[int, float] = {}
         whole = 0.0
         for stem, (word, share) in stems.items():
-            found = self._weights_of(stem)
+            found = self._weights_of(stem, word)
             for at, weight in self._postings.get(f"={word}", {}).items():
                 found[at] = found.get(at, 0.0) + _SAME_FORM * weight
             rarity = share * self._rarity(len(found))
@@ -322,13 +324,13 @@ class Index:
     def _rarity(self, count: int) -> float:
         return math.log(1 + (len(self._entries) - count + 0.5) / (count + 0.5))
 
-    def _weights_of(self, stem: str) -> dict[int, float]:
+    def _weights_of(self, stem: str, word: str) -> dict[int, float]:
         """Weights of a word by tool: the word itself, longer and shorter ones, else those spelled nearly so."""
         found = dict(self._postings.get(stem, {}))
         others = [one for one in self._alike(stem) if one != stem]
         share = _PART
         if not found and not others:
-            others, share = [one for one in self._vocabulary if is_slip(stem, one)], _LIKE
+            others, share = [form for form in self._forms if is_slip(word, form[1:])], _LIKE
         for one in others:
             for at, weight in self._postings[one].items():
                 found[at] = max(found.get(at, 0.0), share * weight)
