@@ -105,14 +105,18 @@ class Reader:
     async def follow(self) -> None:
         """Until the stream ends, or it is cancelled. Raises HttpError."""
         path = f"/api/sessions/{self.session}/events?after={self.after}"
-        status, headers = await self.connection.send("GET", path)
-        if status != 200:
-            raise HttpError(status, await self.connection.read(headers))
-        rest = b""
-        async for chunk in self.connection.chunks():
-            *whole, rest = (rest + chunk).split(b"\n\n")
-            for message in whole:
-                self._take(message)
+        try:
+            status, headers = await self.connection.send("GET", path)
+            if status != 200:
+                raise HttpError(status, await self.connection.read(headers))
+            rest = b""
+            async for chunk in self.connection.chunks():
+                *whole, rest = (rest + chunk).split(b"\n\n")
+                for message in whole:
+                    self._take(message)
+        finally:  # nobody waits for what cannot come any more
+            self.first.set()
+            self.over.set()
 
     def _take(self, message: bytes) -> None:
         lines = message.split(b"\n")

@@ -219,6 +219,7 @@ class Daemon:
                 with suppress(CommandRefused):
                     await live.submit(Interrupt())
                 return
+        let_go.set()  # whoever asks for it from now on has it opened again
 
 
 async def _run_launcher(provider: Warmable, pool: int, *, task_status: TaskStatus[None]) -> None:

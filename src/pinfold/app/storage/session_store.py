@@ -261,7 +261,10 @@ class SessionStore:
         """Of workspaces in which there is no session any more."""
         from pinfold.sandbox.file_history.shared_contents import LINK, remove_shared_contents
 
-        used = {link.resolve() for link in self.root.glob(f"*/state/files/{LINK}")}
+        used: set[Path] = set()
+        for link in self.root.glob(f"*/state/files/{LINK}"):
+            with contextlib.suppress(FileNotFoundError):  # its session is being removed, too
+                used.add(link.resolve())
         for folder in self._find_contents():
             if folder.resolve() not in used:
                 remove_shared_contents(folder)
