@@ -18,15 +18,7 @@ from pinfold.app.trust.workspace_trust import read_trusted_files
 from pinfold.model import DIRECT, SERVICES, key_variables, ollama_url
 from pinfold.model.local.discovery import FoundServer, probe
 from pinfold.model.local.server.model_server import ServeOptions, serve
-from pinfold.model.local.weights import (
-    CATALOGUE,
-    OnPulling,
-    Weights,
-    pull,
-    pull_for_ollama,
-    weights_at,
-    weights_named,
-)
+from pinfold.model.local.weights import CATALOGUE, OnPulling, Weights, pull, pull_for_ollama, weights_at, weights_named
 
 _ELSEWHERE = (*(name for name, service in SERVICES.items() if not service.is_local), *DIRECT)
 

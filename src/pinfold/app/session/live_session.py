@@ -36,18 +36,7 @@ from pinfold.app.tasks import background
 from pinfold.app.trust.secrets import RedactingLog
 from pinfold.app.trust.untrusted_files import Writer, notice
 from pinfold.engine import Budget, Core, Engine, Hooks, OpenAction, State, fold
-from pinfold.events import (
-    FLOW,
-    ActionId,
-    BlobId,
-    Entry,
-    Event,
-    Json,
-    Noticed,
-    SessionChanged,
-    SessionId,
-    Usage,
-)
+from pinfold.events import FLOW, ActionId, BlobId, Entry, Event, Json, Noticed, SessionChanged, SessionId, Usage
 from pinfold.log import Damage, Log
 from pinfold.model import destination_of
 from pinfold.policy import Guards

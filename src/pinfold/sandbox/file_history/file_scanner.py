@@ -12,15 +12,7 @@ from typing import cast
 
 from pinfold.sandbox.file_history.entries import File, FileIndex, Link, Uncovered, Why, owner_of, whole
 from pinfold.sandbox.file_history.shared_contents import SHARE, SharedContents
-from pinfold.sandbox.file_history.store import (
-    NoRoom,
-    ReadResult,
-    Store,
-    count_written,
-    file_of,
-    read_file,
-    reason,
-)
+from pinfold.sandbox.file_history.store import NoRoom, ReadResult, Store, count_written, file_of, read_file, reason
 from pinfold.sandbox.guards.contents import is_fresh
 from pinfold.sandbox.guards.named_files import is_masked
 from pinfold.sandbox.kernel.inotify import FILES, Watch

@@ -16,13 +16,7 @@ from typing import TypeAlias, assert_never
 
 from msgspec import Struct
 
-from pinfold.app.storage.exports.md import (
-    block_quote,
-    escape_markdown,
-    fence_code,
-    keep_line_breaks,
-    sanitize_markdown,
-)
+from pinfold.app.storage.exports.md import block_quote, escape_markdown, fence_code, keep_line_breaks, sanitize_markdown
 from pinfold.app.storage.exports.transcript import (
     Answer,
     Cell,
