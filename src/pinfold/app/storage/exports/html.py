@@ -9,22 +9,9 @@ from html import escape
 from importlib.resources import files
 from typing import assert_never
 
+from pinfold.app.storage.exports import transcript
 from pinfold.app.storage.exports.md import frame_html, heading, highlight_code, inline_html, render_markdown
-from pinfold.app.storage.exports.transcript import (
-    PICTURES,
-    Answer,
-    Cell,
-    Form,
-    Item,
-    Note,
-    Prompt,
-    ShownDisplay,
-    Step,
-    Transcript,
-    best_of,
-    display_label,
-    show_forms,
-)
+from pinfold.app.storage.exports.transcript import PICTURES, best_of, display_label, show_forms
 from pinfold.text import cap_text, first_line, printable
 
 LONG = 30
@@ -37,11 +24,11 @@ _INDEXED = 4
 """Prompts from which on they are listed at the top."""
 
 
-def to_html(story: Transcript) -> bytes:
+def to_html(story: transcript.Transcript) -> bytes:
     return _page(story.title, "\n".join(_body(story)))
 
 
-def display_page(shown: ShownDisplay) -> bytes:
+def display_page(shown: transcript.ShownDisplay) -> bytes:
     """A page with one display, to be opened by a browser."""
     body = f'<section class="cell"><div class="out rich">{_render_display(shown)}</div></section>'
     return _page(display_label(shown.number, shown.forms), body)
@@ -78,7 +65,7 @@ def _page(title: str, body: str) -> bytes:
     return page.encode("utf-8", "replace")
 
 
-def _body(story: Transcript) -> Iterator[str]:
+def _body(story: transcript.Transcript) -> Iterator[str]:
     yield f'<header><h1 class="title">{escape(story.title)}</h1><ul class="facts">'
     kept = len(story.path)
     facts = {
@@ -96,15 +83,15 @@ def _body(story: Transcript) -> Iterator[str]:
     prompts = 0
     yield "<main>"
     for item in story.items:
-        if isinstance(item, Prompt):
+        if isinstance(item, transcript.Prompt):
             prompts += 1
         yield from _item(item, prompts)
     yield "</main>"
     yield "<footer>Exported from a Pinfold session. Pictures are inside this file; it loads nothing and runs nothing.</footer>"
 
 
-def _index(story: Transcript) -> Iterator[str]:
-    prompts = [item.text for item in story.items if isinstance(item, Prompt)]
+def _index(story: transcript.Transcript) -> Iterator[str]:
+    prompts = [item.text for item in story.items if isinstance(item, transcript.Prompt)]
     if len(prompts) < _INDEXED:
         return
     yield "<nav><details><summary>Prompts</summary><ol>"
@@ -113,27 +100,27 @@ def _index(story: Transcript) -> Iterator[str]:
     yield "</ol></details></nav>"
 
 
-def _item(item: Item, prompts: int) -> Iterator[str]:
+def _item(item: transcript.Item, prompts: int) -> Iterator[str]:
     match item:
-        case Prompt(text=text, images=images):
+        case transcript.Prompt(text=text, images=images):
             yield f'<section class="prompt" id="prompt-{prompts}"><span class="label">You</span>'
             yield f'<p class="said">{escape(text.strip())}</p>'
             yield from (_picture(one, "picture") for one in images)
             yield "</section>"
-        case Answer(text=text):
+        case transcript.Answer(text=text):
             yield f'<section class="prose">{render_markdown(text)}</section>'
-        case Cell() as cell:
+        case transcript.Cell() as cell:
             yield from _cell(cell)
-        case Step() as step:
+        case transcript.Step() as step:
             yield from _step(step)
-        case Note(label=label, text=text):
+        case transcript.Note(label=label, text=text):
             bad = " failed" if label == "failed" else ""
             yield f'<p class="note{bad}">{escape(label)}: {escape(text.strip())}</p>'
         case _:
             assert_never(item)
 
 
-def _cell(cell: Cell) -> Iterator[str]:
+def _cell(cell: transcript.Cell) -> Iterator[str]:
     took = f"{cell.took_s:.2f} s" if cell.outcome and cell.standing == "kept" else ""
     label = f"<span>{escape(heading(cell))}</span><span>{took}</span>"
     code = f'<pre class="code"><code>{highlight_code(printable(cell.code.strip(chr(10))))}</code></pre>'
@@ -149,7 +136,7 @@ def _cell(cell: Cell) -> Iterator[str]:
     yield "</section>"
 
 
-def _outputs(cell: Cell) -> Iterator[str]:
+def _outputs(cell: transcript.Cell) -> Iterator[str]:
     if cell.stdout:
         yield _block(cell.stdout)
     if cell.stderr:
@@ -178,7 +165,7 @@ def _files(files: tuple[str, ...]) -> Iterator[str]:
         yield f'<div class="out err"><span class="label">files</span><pre>{escape(chr(10).join(files[:_FILES]))}</pre></div>'
 
 
-def _step(step: Step) -> Iterator[str]:
+def _step(step: transcript.Step) -> Iterator[str]:
     how = step.outcome.replace("_", " ") or "no end"
     if step.standing == "undone":
         how += ", undone"
@@ -204,7 +191,7 @@ def _block(text: str, *, kind: str = "", label: str = "") -> str:
     return f'<div class="out {kind}">{named}{inside}</div>'
 
 
-def _render_display(shown: ShownDisplay, *, frames: bool = True) -> str:
+def _render_display(shown: transcript.ShownDisplay, *, frames: bool = True) -> str:
     best = best_of(shown.forms)
     words = display_label(shown.number, shown.forms)
     if best is None:
@@ -221,7 +208,7 @@ def _render_display(shown: ShownDisplay, *, frames: bool = True) -> str:
     return f'<span class="label">{escape(words)}</span><pre>{escape(cap_text(said, _SHOWN))}</pre>'
 
 
-def _picture(form: Form, words: str) -> str:
+def _picture(form: transcript.Form, words: str) -> str:
     """As an image, even a drawing that holds a script runs nothing and loads nothing."""
     if form.mime not in PICTURES:
         return f'<span class="label">{escape(words)}: {escape(form.mime)}</span>'

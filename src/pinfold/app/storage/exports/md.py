@@ -14,21 +14,8 @@ from importlib import import_module
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, assert_never
 
-from pinfold.app.storage.exports.transcript import (
-    PICTURES,
-    Answer,
-    Cell,
-    Form,
-    Item,
-    Note,
-    Prompt,
-    ShownDisplay,
-    Step,
-    Transcript,
-    best_of,
-    display_label,
-    suffix_of,
-)
+from pinfold.app.storage.exports import transcript
+from pinfold.app.storage.exports.transcript import PICTURES, best_of, display_label, suffix_of
 from pinfold.text import cap_text, join_names, printable
 
 if TYPE_CHECKING:
@@ -256,14 +243,14 @@ _SHOWN = 20_000
 """Characters of one output."""
 
 
-def to_md(story: Transcript, folder: str | None = None) -> tuple[bytes, Mapping[str, bytes]]:
+def to_md(story: transcript.Transcript, folder: str | None = None) -> tuple[bytes, Mapping[str, bytes]]:
     """The page, and the files it names by where they lie: in `folder`, or nowhere if they are to be inside."""
     page = _Page(folder)
     text = "\n\n".join([*_head(story), *(part for item in story.items for part in page.parts(item))])
     return f"{text}\n".encode("utf-8", "replace"), page.files
 
 
-def _head(story: Transcript) -> Iterator[str]:
+def _head(story: transcript.Transcript) -> Iterator[str]:
     yield f"# {escape_markdown(story.title)}"
     began = story.began[:16].replace("T", " ")
     yield " · ".join(filter(None, (f"Pinfold session `{story.session}`", *map(escape_markdown, story.models), began)))
@@ -274,24 +261,24 @@ class _Page:
         self._folder = folder
         self.files: dict[str, bytes] = {}
 
-    def parts(self, item: Item) -> Iterator[str]:
+    def parts(self, item: transcript.Item) -> Iterator[str]:
         match item:
-            case Prompt(text=text, images=images):
+            case transcript.Prompt(text=text, images=images):
                 yield f"---\n\n## You\n\n{block_quote(text)}"
                 for one in images:
                     yield self._picture(one, f"given-{len(self.files) + 1}", "picture")
-            case Answer(text=text):
+            case transcript.Answer(text=text):
                 yield keep_line_breaks(sanitize_markdown(text.strip()))
-            case Cell() as cell:
+            case transcript.Cell() as cell:
                 yield from self._cell(cell)
-            case Step() as step:
+            case transcript.Step() as step:
                 yield from _step(step)
-            case Note(label=label, text=text):
+            case transcript.Note(label=label, text=text):
                 yield f"*{label}: {keep_line_breaks(escape_markdown(text.strip()))}*"
             case _:
                 assert_never(item)
 
-    def _cell(self, cell: Cell) -> Iterator[str]:
+    def _cell(self, cell: transcript.Cell) -> Iterator[str]:
         yield f"**{heading(cell)}**\n\n{fence_code(printable(cell.code), 'python')}"
         if cell.standing == "not run" and cell.why:
             yield f"*not run: {escape_markdown(cell.why.strip())}*"
@@ -313,7 +300,7 @@ class _Page:
         if cell.files:
             yield f"*files: {escape_markdown(join_names(cell.files, _FILES))}*"
 
-    def _render_display(self, shown: ShownDisplay) -> str:
+    def _render_display(self, shown: transcript.ShownDisplay) -> str:
         best = best_of(shown.forms)
         if best is None:
             return f"*{display_label(shown.number, shown.forms)}*"
@@ -325,7 +312,7 @@ class _Page:
         plain = shown.forms.get("text/plain", form)
         return fold_output(plain.text, display_label(shown.number, shown.forms))
 
-    def _picture(self, form: Form, name: str, words: str) -> str:
+    def _picture(self, form: transcript.Form, name: str, words: str) -> str:
         if form.mime not in PICTURES:
             return f"*{escape_markdown(words)}: {escape_markdown(form.mime)}*"
         if self._folder is None:
@@ -335,7 +322,7 @@ class _Page:
         return f"![{words}](<{path}>)"
 
 
-def heading(cell: Cell) -> str:
+def heading(cell: transcript.Cell) -> str:
     """What it is called, and what became of it."""
     name = f"Cell {cell.number}" if cell.number is not None else "Cell"
     by = ", yours" if cell.by_user else ""
@@ -343,7 +330,7 @@ def heading(cell: Cell) -> str:
     return f"{name}{by}" if how == "ok" else f"{name}{by} ({how})"
 
 
-def _step(step: Step) -> Iterator[str]:
+def _step(step: transcript.Step) -> Iterator[str]:
     how = step.outcome.replace("_", " ") or "no end"
     yield f"**{escape_markdown(step.tool)}** ({how})\n\n{fence_code(step.args, 'json')}"
     if step.text.strip():

@@ -16,19 +16,9 @@ from typing import TypeAlias, assert_never
 
 from msgspec import Struct
 
+from pinfold.app.storage.exports import transcript
 from pinfold.app.storage.exports.md import block_quote, escape_markdown, fence_code, keep_line_breaks, sanitize_markdown
-from pinfold.app.storage.exports.transcript import (
-    Answer,
-    Cell,
-    Form,
-    Item,
-    Note,
-    Prompt,
-    ShownDisplay,
-    Step,
-    Transcript,
-    is_text,
-)
+from pinfold.app.storage.exports.transcript import is_text
 from pinfold.events import BadEvent, Json, parse_json
 from pinfold.text import cap_text, printable
 
@@ -49,7 +39,7 @@ _TEXT = 4000
 """Characters of a tool's output that are shown."""
 
 
-def to_ipynb(story: Transcript) -> bytes:
+def to_ipynb(story: transcript.Transcript) -> bytes:
     cells = [*_opening(story), *(cell for item in story.items for cell in _cells(item))]
     whole: _Json = {
         "cells": [{"id": f"cell-{number}", **cell} for number, cell in enumerate(cells, 1)],
@@ -68,7 +58,7 @@ def notebook_bytes(whole: _Json) -> bytes:
     return (json.dumps(whole, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "replace")
 
 
-def _opening(story: Transcript) -> Iterator[_Json]:
+def _opening(story: transcript.Transcript) -> Iterator[_Json]:
     lines = [f"# {escape_markdown(story.title)}"]
     about = [f"Pinfold session `{story.session}`"]
     if story.models:
@@ -88,29 +78,29 @@ def _opening(story: Transcript) -> Iterator[_Json]:
         yield _code(_STAND_IN)
 
 
-def _cells(item: Item) -> Iterator[_Json]:
+def _cells(item: transcript.Item) -> Iterator[_Json]:
     match item:
-        case Prompt(text=text, images=images):
+        case transcript.Prompt(text=text, images=images):
             pictures = [f"![picture {n}](attachment:{n})" for n, _ in enumerate(images, 1)]
             cell = _markdown("\n\n".join(["**You**", block_quote(text), *pictures]))
             if images:
                 cell["attachments"] = {str(n): {one.mime: _encode_base64(one)} for n, one in enumerate(images, 1)}
             yield cell
-        case Answer(text=text):
+        case transcript.Answer(text=text):
             yield _markdown(keep_line_breaks(sanitize_markdown(text)))
-        case Cell() as cell:
+        case transcript.Cell() as cell:
             yield from _cell(cell)
-        case Step(tool=tool, args=args, outcome=outcome, text=text):
+        case transcript.Step(tool=tool, args=args, outcome=outcome, text=text):
             words = f"**{escape_markdown(tool)}** ({outcome or 'no end'})\n\n{fence_code(args, 'json')}"
             shown = f"\n\n{fence_code(cap_text(text.rstrip(), _TEXT))}" if text.strip() else ""
             yield _markdown(words + shown)
-        case Note(label=label, text=text):
+        case transcript.Note(label=label, text=text):
             yield _markdown(f"*{label}: {keep_line_breaks(escape_markdown(text))}*")
         case _:
             assert_never(item)
 
 
-def _cell(cell: Cell) -> Iterator[_Json]:
+def _cell(cell: transcript.Cell) -> Iterator[_Json]:
     if cell.standing != "kept":
         what = "was undone" if cell.standing == "undone" else f"was not run: {escape_markdown(cell.why) or 'no end'}"
         name = f"Cell {cell.number}" if cell.number is not None else "A cell"
@@ -144,7 +134,7 @@ def _code(
     }
 
 
-def outputs_of(cell: Cell, count: int | None = None) -> list[_Json]:
+def outputs_of(cell: transcript.Cell, count: int | None = None) -> list[_Json]:
     """As a notebook keeps them; `count` is what it calls the cell."""
     outputs: list[_Json] = [
         {"output_type": "stream", "name": name, "text": text}
@@ -162,12 +152,12 @@ def outputs_of(cell: Cell, count: int | None = None) -> list[_Json]:
     return outputs
 
 
-def bundle(shown: ShownDisplay) -> dict[str, Json]:
+def bundle(shown: transcript.ShownDisplay) -> dict[str, Json]:
     """Its forms as JSON: text as it is, bytes as base64, JSON as itself."""
     return {mime: _value(form) for mime, form in shown.forms.items()}
 
 
-def _value(form: Form) -> Json:
+def _value(form: transcript.Form) -> Json:
     if form.mime == "application/json" or form.mime.endswith("+json"):
         try:
             return parse_json(form.data)
@@ -176,7 +166,7 @@ def _value(form: Form) -> Json:
     return form.text if is_text(form.mime) else _encode_base64(form)
 
 
-def _encode_base64(form: Form) -> str:
+def _encode_base64(form: transcript.Form) -> str:
     return base64.b64encode(form.data).decode()
 
 
@@ -204,7 +194,7 @@ def _run_awaiting(code):
         asyncio.run(result)'''
 
 
-def to_py(story: Transcript) -> bytes:
+def to_py(story: transcript.Transcript) -> bytes:
     cells = {id(cell): _program(cell) for cell in story.path}
     later = sorted({name for program in cells.values() for name in program.future})
     models = f", {', '.join(story.models)}" if story.models else ""
@@ -231,17 +221,17 @@ class _Program(Struct, frozen=True):
     future: tuple[str, ...] = ()
 
 
-def _part(item: Item, program: _Program | None) -> Iterator[str]:
+def _part(item: transcript.Item, program: _Program | None) -> Iterator[str]:
     match item:
-        case Prompt(text=text):
+        case transcript.Prompt(text=text):
             yield _comment_cell(f"**You:** {text}")
-        case Answer(text=text):
+        case transcript.Answer(text=text):
             yield _comment_cell(text)
-        case Step(tool=tool, args=args, outcome=outcome):
+        case transcript.Step(tool=tool, args=args, outcome=outcome):
             yield _comment_cell(f"{tool} ({outcome or 'no end'}): {cap_text(args, _VALUE)}")
-        case Note(label=label, text=text):
+        case transcript.Note(label=label, text=text):
             yield _comment_cell(f"{label}: {text}")
-        case Cell() as cell:
+        case transcript.Cell() as cell:
             name = f"cell {cell.number}" if cell.number is not None else "a cell"
             if program is None:
                 what = "undone" if cell.standing == "undone" else "not run"
@@ -257,7 +247,7 @@ def _part(item: Item, program: _Program | None) -> Iterator[str]:
             assert_never(item)
 
 
-def _program(cell: Cell) -> _Program:
+def _program(cell: transcript.Cell) -> _Program:
     tree = _try_compile(cell.code, 0)
     if tree is None:
         why = "this is no plain Python: it runs in a session or in IPython"
@@ -278,7 +268,7 @@ def _program(cell: Cell) -> _Program:
     return _Program(text, future=tuple(future))
 
 
-def _wrap_top_level_await(cell: Cell) -> _Program | None:
+def _wrap_top_level_await(cell: transcript.Cell) -> _Program | None:
     """A cell that awaits at its top level, if that is all there is to it."""
     if cell.error is not None or _try_compile(cell.code, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT) is None:
         return None
@@ -287,11 +277,11 @@ def _wrap_top_level_await(cell: Cell) -> _Program | None:
     return _Program(f"_run_awaiting({literal})", awaits=True)
 
 
-def _comment_out_cell(cell: Cell, why: str) -> _Program:
+def _comment_out_cell(cell: transcript.Cell, why: str) -> _Program:
     return _Program(f"# Left out: {why}.\n{_comment_lines(cell.code, '#     ')}")
 
 
-def _keep_until_failure(cell: Cell, tree: ast.Module, lines: list[str]) -> list[str]:
+def _keep_until_failure(cell: transcript.Cell, tree: ast.Module, lines: list[str]) -> list[str]:
     """The statements that came to their end; the rest as a comment."""
     name, words = split_error(cell.error) if cell.error else (cell.outcome, "")
     found = re.search(rf'File "<cell {cell.number}>", line (\d+)', cell.error or "")
