@@ -9,6 +9,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from pinfold import events
 from pinfold.engine.state import (
     REPEATS,
     Compaction,
@@ -22,42 +23,6 @@ from pinfold.engine.state import (
     record_of,
     rewound_in_words,
     unnamed_changes,
-)
-from pinfold.events import (
-    FILES_TOLD,
-    ActionAllowed,
-    ActionDenied,
-    ActionFinished,
-    ActionProposed,
-    ActionStarted,
-    ApproachChanged,
-    ApprovalDecided,
-    ApprovalRequested,
-    AssistantMessage,
-    CallTool,
-    Checkpointed,
-    ContextCompacted,
-    Entry,
-    Message,
-    ModelCalled,
-    ModelFailed,
-    ModelReplied,
-    Noticed,
-    RunCell,
-    SessionChanged,
-    SessionForked,
-    SessionOpened,
-    SessionRewound,
-    ToolMessage,
-    TurnEnded,
-    TurnFailed,
-    TurnId,
-    TurnInterrupted,
-    Unknown,
-    Usage,
-    UserMessage,
-    UserSpoke,
-    plain_json,
 )
 from pinfold.text import cap_text
 
@@ -83,45 +48,57 @@ _REPEATED = (
 )
 
 
-def fold(entries: Iterable[Entry], state: State | None = None) -> State:
+def fold(entries: Iterable[events.Entry], state: State | None = None) -> State:
     return reduce(apply, entries, state or State())
 
 
-def apply(state: State, entry: Entry) -> State:
+def apply(state: State, entry: events.Entry) -> State:
     match entry.event:
-        case ModelCalled() | Unknown() | Noticed() | SessionForked():
+        case events.ModelCalled() | events.Unknown() | events.Noticed() | events.SessionForked():
             return state
-        case ActionProposed() | ActionAllowed() | ActionDenied() | ActionStarted() | ActionFinished() as event:
+        case (
+            events.ActionProposed()
+            | events.ActionAllowed()
+            | events.ActionDenied()
+            | events.ActionStarted()
+            | events.ActionFinished() as event
+        ):
             return _action(state, event)
-        case ApprovalRequested() | ApprovalDecided() as event:
+        case events.ApprovalRequested() | events.ApprovalDecided() as event:
             return _approval(state, event, entry.at)
-        case UserSpoke() as event:
+        case events.UserSpoke() as event:
             return _apply_user_message(state, event)
-        case ModelReplied() as event:
+        case events.ModelReplied() as event:
             return _apply_model_reply(state, event)
-        case ModelFailed() as event:
+        case events.ModelFailed() as event:
             return _lacking(state, event.turn, f"{event.model} ({event.error})") if event.instead else state
-        case TurnEnded() as event:
+        case events.TurnEnded() as event:
             return _close_turn(_add_code_answer(state, event), event.turn, "ended", note=None)
-        case TurnInterrupted(turn=turn, reason=reason):
+        case events.TurnInterrupted(turn=turn, reason=reason):
             return _close_turn(state, turn, "interrupted", note=f"{_PREVIOUS} was interrupted: {reason}.]")
-        case TurnFailed(turn=turn, error=error):
+        case events.TurnFailed(turn=turn, error=error):
             return _close_turn(state, turn, "failed", note=f"{_PREVIOUS} was stopped: {error}]")
-        case SessionOpened() as event:
+        case events.SessionOpened() as event:
             return _apply_session_opened(state, event)
-        case SessionChanged() | SessionRewound() | Checkpointed() | ContextCompacted() | ApproachChanged() as event:
+        case (
+            events.SessionChanged()
+            | events.SessionRewound()
+            | events.Checkpointed()
+            | events.ContextCompacted()
+            | events.ApproachChanged() as event
+        ):
             return _apply_session_change(state, event)
         case _ as event:
             assert_never(event)
 
 
-def _apply_user_message(state: State, event: UserSpoke) -> State:
+def _apply_user_message(state: State, event: events.UserSpoke) -> State:
     parts = [*state.notes, event.text]
     if event.glance and event.glance != state.glance:
-        parts.append(f"{FILES_TOLD}\n{event.glance}]")
+        parts.append(f"{events.FILES_TOLD}\n{event.glance}]")
     if event.tools:
         parts.append(event.tools)
-    told = UserMessage(text="\n\n".join(parts), images=event.images)
+    told = events.UserMessage(text="\n\n".join(parts), images=event.images)
     return replace(
         state,
         turn=Turn(id=event.turn, said=event.text, messages=(told,), cells_before=state.cells),
@@ -132,7 +109,7 @@ def _apply_user_message(state: State, event: UserSpoke) -> State:
     )
 
 
-def _apply_new_approach(state: State, event: ApproachChanged) -> State:
+def _apply_new_approach(state: State, event: events.ApproachChanged) -> State:
     turn = state.turn
     if turn is None or turn.id != event.turn:
         return state
@@ -141,16 +118,18 @@ def _apply_new_approach(state: State, event: ApproachChanged) -> State:
             state = _add_cost(state, turn.id, event.usage, event.cost)
         turn = replace(state.turn or turn, is_checked=True)
         if event.verdict == "refused":
-            told = UserMessage(text=f"[The answer was checked and refused. Go on, and correct it:\n{event.error}]")
+            told = events.UserMessage(
+                text=f"[The answer was checked and refused. Go on, and correct it:\n{event.error}]"
+            )
             turn = replace(turn, messages=(*turn.messages, told), answer=None, output="")
         return replace(state, turn=turn)
     state = replace(state, private=state.private or event.private)
     how = f"Things are like this now:\n{event.look}" if event.look else "Look at the data first."
     first, last = turn.messages[0], turn.messages[-1]
     if event.started_over:
-        task, files, rest = first.text.partition(f"\n\n{FILES_TOLD}")
+        task, files, rest = first.text.partition(f"\n\n{events.FILES_TOLD}")
         note = f"[This was tried before and failed {event.times} times with {event.error}. Do it another way. {how}]"
-        again = UserMessage(text=f"{task}\n\n{note}{files}{rest}", images=getattr(first, "images", ()))
+        again = events.UserMessage(text=f"{task}\n\n{note}{files}{rest}", images=getattr(first, "images", ()))
         turn = replace(turn, messages=(again,), acts={}, repeated=0, errors={}, error="")
     else:
         note = f"[The same error {event.times} times. {how}]"
@@ -160,12 +139,17 @@ def _apply_new_approach(state: State, event: ApproachChanged) -> State:
 
 
 def _apply_session_change(
-    state: State, event: SessionChanged | SessionRewound | Checkpointed | ContextCompacted | ApproachChanged
+    state: State,
+    event: events.SessionChanged
+    | events.SessionRewound
+    | events.Checkpointed
+    | events.ContextCompacted
+    | events.ApproachChanged,
 ) -> State:
     match event:
-        case ApproachChanged():
+        case events.ApproachChanged():
             return _apply_new_approach(state, event)
-        case SessionChanged(title=title, checkpoints=checkpoints, mode=mode, revoked=revoked):
+        case events.SessionChanged(title=title, checkpoints=checkpoints, mode=mode, revoked=revoked):
             opened = state.opened
             if opened and event.model:
                 opened = replace(opened, model=event.model, prompt=event.prompt or opened.prompt)
@@ -178,29 +162,29 @@ def _apply_session_change(
                 granted=state.granted - {*revoked},
                 plan=event.plan or state.plan,
             )
-        case SessionRewound():
+        case events.SessionRewound():
             return _apply_rewind(state, event)
-        case ContextCompacted(cause="window" | "asked"):
+        case events.ContextCompacted(cause="window" | "asked"):
             return add_compaction(state, event)
-        case ContextCompacted(summary=summary):
+        case events.ContextCompacted(summary=summary):
             past = tuple(replace(turn, messages=()) for turn in state.past)
             return replace(
                 state, past=past, notes=(f"[{summary}]",) if summary else (), glance="", taken=(), compactions=()
             )
-        case Checkpointed(restored=restored):
+        case events.Checkpointed(restored=restored):
             return _add_note(state, RESTORED.format(restored)) if restored is not None else state
         case _:
             assert_never(event)
 
 
-def add_compaction(state: State, event: ContextCompacted) -> State:
+def add_compaction(state: State, event: events.ContextCompacted) -> State:
     shortened = frozenset(event.shortened)
     one = Compaction(past=len(state.past), summary=event.summary, kept=event.kept, shortened=shortened)
     turn = replace(state.turn, compactions=state.turn.compactions + 1) if state.turn else None
     return replace(state, compactions=(*state.compactions, one), turn=turn)
 
 
-def _apply_session_opened(state: State, event: SessionOpened) -> State:
+def _apply_session_opened(state: State, event: events.SessionOpened) -> State:
     """A new owner. Pure actions that were cut off may run again."""
     again = {
         id_: replace(item, stage="allowed") if item.stage == "started" and item.effect == "pure" else item
@@ -223,7 +207,7 @@ def _apply_session_opened(state: State, event: SessionOpened) -> State:
     return _add_note(state, f"[The session was reopened. {' '.join(words)}]") if words else state
 
 
-def _apply_rewind(state: State, event: SessionRewound) -> State:
+def _apply_rewind(state: State, event: events.SessionRewound) -> State:
     state = replace(state, undone=(state.undone | {*event.undone}) - {*event.redone})
     if event.again:
         turns = state.taken[-1].turns if state.taken else ()
@@ -250,23 +234,23 @@ def _add_note(state: State, note: str) -> State:
     """Tell the model: within the open turn if there is one, else with the next message."""
     if state.turn is None:
         return replace(state, notes=(*state.notes, note))
-    return replace(state, turn=_saying(state.turn, UserMessage(text=note)))
+    return replace(state, turn=_saying(state.turn, events.UserMessage(text=note)))
 
 
-def _saying(turn: Turn, message: Message) -> Turn:
+def _saying(turn: Turn, message: events.Message) -> Turn:
     return replace(turn, messages=(*turn.messages, message))
 
 
-def _apply_model_reply(state: State, event: ModelReplied) -> State:
+def _apply_model_reply(state: State, event: events.ModelReplied) -> State:
     if state.turn is None or state.turn.id != event.turn:
         return state
-    said = AssistantMessage(text=event.text, calls=event.actions, in_text=event.in_text, echo=event.echo)
+    said = events.AssistantMessage(text=event.text, calls=event.actions, in_text=event.in_text, echo=event.echo)
     messages = (*state.turn.messages, said)
     fault = "" if event.actions else event.correction
     is_withheld = event.finish == "filter" and not event.actions
     sent_back = fault and not is_withheld and state.turn.corrections < _CORRECTIONS
     if sent_back or (event.actions and event.unreadable):  # then a call after these was cut off
-        messages = (*messages, UserMessage(text=f"[{event.correction}]"))
+        messages = (*messages, events.UserMessage(text=f"[{event.correction}]"))
     turn = replace(
         state.turn,
         messages=messages,
@@ -286,22 +270,22 @@ def _sum(cost: float | None, more: float | None) -> float | None:
     return None if cost is None or more is None else cost + more
 
 
-def _lacking(state: State, turn: TurnId | None, what: str) -> State:
+def _lacking(state: State, turn: events.TurnId | None, what: str) -> State:
     """`what` is a name and, in brackets, the reason; the last reason counts."""
     if state.turn is None or state.turn.id != turn:
         return state
     return _set_lack(state, what.partition(" (")[0], cap_text(what, _EFFECT))
 
 
-def _add_code_answer(state: State, event: TurnEnded) -> State:
+def _add_code_answer(state: State, event: events.TurnEnded) -> State:
     """Add an answer that code gave or printed to the conversation, as if the model had said it."""
     answer = (event.text if event.printed else None) or (state.turn.answer if state.turn else None)
-    if state.turn is None or not answer or isinstance(state.turn.messages[-1], AssistantMessage):
+    if state.turn is None or not answer or isinstance(state.turn.messages[-1], events.AssistantMessage):
         return state
-    return replace(state, turn=_saying(state.turn, AssistantMessage(text=answer)))
+    return replace(state, turn=_saying(state.turn, events.AssistantMessage(text=answer)))
 
 
-def _close_turn(state: State, turn: TurnId, end: End, note: str | None) -> State:
+def _close_turn(state: State, turn: events.TurnId, end: End, note: str | None) -> State:
     if state.turn is None or state.turn.id != turn:
         return state
     closed = replace(state.turn, end=end, acts={})
@@ -310,9 +294,14 @@ def _close_turn(state: State, turn: TurnId, end: End, note: str | None) -> State
 
 
 def _action(
-    state: State, event: ActionProposed | ActionAllowed | ActionDenied | ActionStarted | ActionFinished
+    state: State,
+    event: events.ActionProposed
+    | events.ActionAllowed
+    | events.ActionDenied
+    | events.ActionStarted
+    | events.ActionFinished,
 ) -> State:
-    if isinstance(event, ActionProposed):
+    if isinstance(event, events.ActionProposed):
         opened = {**state.open, event.id: OpenAction(proposed=event)}
         if event.by == "user":
             return replace(state, open=opened, executed=(*state.executed[-_EXECUTED:], event.id))
@@ -324,31 +313,31 @@ def _action(
     if item is None:
         return state
     match event:
-        case ActionAllowed(read_only=read_only):
+        case events.ActionAllowed(read_only=read_only):
             return _replace_action(state, item, stage="allowed", read_only=read_only)
-        case ActionDenied(reason=reason):
+        case events.ActionDenied(reason=reason):
             return _replace_action(state, item, stage="denied", reason=reason)
-        case ActionStarted(effect=effect, cell=cell, instead_of=earlier):
+        case events.ActionStarted(effect=effect, cell=cell, instead_of=earlier):
             begun = {**state.open, event.id: replace(item, stage="started", effect=effect, cell=cell)}
             is_new = cell is not None and item.proposed.parent is None
-            counts = is_new or isinstance(item.proposed.action, RunCell)
+            counts = is_new or isinstance(item.proposed.action, events.RunCell)
             undone = state.undone if earlier is None else state.undone | {earlier}
             cells, taken = state.cells + counts, () if counts else state.taken
             return replace(state, open=begun, cells=cells, taken=taken, undone=undone)
-        case ActionFinished():
+        case events.ActionFinished():
             return _apply_action_finished(state, item, event)
         case _:
             assert_never(event)
 
 
-def _apply_action_finished(state: State, item: OpenAction, event: ActionFinished) -> State:
+def _apply_action_finished(state: State, item: OpenAction, event: events.ActionFinished) -> State:
     action = item.proposed.action
     state = replace(state, private=state.private or event.private, untrusted=state.untrusted or event.untrusted)
     if event.usage is not None:
         state = _add_cost(state, item.proposed.turn, event.usage, event.cost)
     beyond_undo = item.cell is None and item.effect != "pure" and item.stage == "started"
-    if isinstance(action, CallTool) and beyond_undo:
-        did = f"{action.tool} {cap_text(plain_json(action.args), _EFFECT)}"
+    if isinstance(action, events.CallTool) and beyond_undo:
+        did = f"{action.tool} {cap_text(events.plain_json(action.args), _EFFECT)}"
         if event.outcome != "ok":
             did += f" ({event.outcome.replace('_', ' ')})"
         state = replace(state, effects=(*state.effects[-_EFFECTS:], (state.cells, did)))
@@ -357,11 +346,11 @@ def _apply_action_finished(state: State, item: OpenAction, event: ActionFinished
         state = replace(state, undone=state.undone | {item.cell})
     if event.lacked:
         state = _lacking(state, item.proposed.turn, event.lacked)
-    elif isinstance(action, CallTool) and event.outcome == "ok":
+    elif isinstance(action, events.CallTool) and event.outcome == "ok":
         state = _set_lack(state, the_tool(action.tool))
     still = {id_: other for id_, other in state.open.items() if id_ != event.id}
     cell = still.get(item.proposed.parent) if item.proposed.parent else None
-    if cell and isinstance(action, CallTool) and action.tool == ANSWER and event.outcome == "ok":
+    if cell and isinstance(action, events.CallTool) and action.tool == ANSWER and event.outcome == "ok":
         still[cell.proposed.id] = replace(cell, answer=str(action.given.get("text", "")))
     state = _with_own_command(state, item, event)
     from_model = item.proposed.turn is not None and item.proposed.parent is None
@@ -374,28 +363,28 @@ def _apply_action_finished(state: State, item: OpenAction, event: ActionFinished
     if turn.repeated == REPEATS:
         told = f"{told.rstrip()}\n{_REPEATED.format(REPEATS)}"
     # Providers want a call answered at once: notes that came meanwhile stand after the answer.
-    notes = [*takewhile(lambda message: isinstance(message, UserMessage), reversed(turn.messages))]
+    notes = [*takewhile(lambda message: isinstance(message, events.UserMessage), reversed(turn.messages))]
     place = len(turn.messages) - len(notes)
-    answered = ToolMessage(id=event.id, text=told)
+    answered = events.ToolMessage(id=event.id, text=told)
     turn = replace(turn, messages=(*turn.messages[:place], answered, *turn.messages[place:]), compactions=0)
     state = replace(state, records=(*state.records[-_RECORDS:], record_of(item, event)))
     # The last of several calls decides: an answer given before a failure was premature.
     went_well = event.outcome == "ok"
-    output = event.observation if went_well and isinstance(action, RunCell) else ""
+    output = event.observation if went_well and isinstance(action, events.RunCell) else ""
     turn = replace(turn, answer=item.answer if went_well else None, output=output, notices=event.notices)
     return replace(state, open=still, turn=turn)
 
 
-def _with_own_command(state: State, item: OpenAction, event: ActionFinished) -> State:
+def _with_own_command(state: State, item: OpenAction, event: events.ActionFinished) -> State:
     action = item.proposed.action
-    if item.proposed.by != "user" or not isinstance(action, RunCell) or not action.code.startswith(_OWN_COMMAND):
+    if item.proposed.by != "user" or not isinstance(action, events.RunCell) or not action.code.startswith(_OWN_COMMAND):
         return state
     ran = f"[The user ran `{cap_text(action.code[1:], _EFFECT)}` in the session ({event.outcome}):]"
     said = cap_text(event.observation.strip(), _OWN_OUTPUT)
     return replace(state, notes=(*state.notes, f"{ran}\n{said}".rstrip()))
 
 
-def _add_cost(state: State, turn: TurnId | None, usage: Usage, cost: float | None) -> State:
+def _add_cost(state: State, turn: events.TurnId | None, usage: events.Usage, cost: float | None) -> State:
     """Count a model call, of the agent or within one of its actions."""
     spent = state.turn
     if spent is not None and spent.id == turn:
@@ -416,11 +405,11 @@ def _set_lack(state: State, name: str, *now: str) -> State:
     return replace(state, turn=replace(state.turn, without=(*others, *now)))
 
 
-def _approval(state: State, event: ApprovalRequested | ApprovalDecided, at: str) -> State:
+def _approval(state: State, event: events.ApprovalRequested | events.ApprovalDecided, at: str) -> State:
     item = state.open.get(event.id)
     if item is None:
         return state
-    if isinstance(event, ApprovalRequested):
+    if isinstance(event, events.ApprovalRequested):
         item = replace(item, reason=event.reason, asked=event, decided=None)
         return _replace_action(state, item, stage="asking", read_only=False)
     if item.stage != "asking":

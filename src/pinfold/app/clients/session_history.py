@@ -7,60 +7,39 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pinfold import events
 from pinfold.app.errors import ConfigError
 from pinfold.app.ownership.owner import Link
 from pinfold.app.session.live_session import LiveSession
 from pinfold.app.storage.session_store import SessionStore, read_entries
 from pinfold.engine import State, fold
-from pinfold.events import (
-    ActionFinished,
-    ActionId,
-    ActionProposed,
-    ActionStarted,
-    BlobId,
-    CallTool,
-    DisplayRef,
-    Entry,
-    FileChange,
-    ModelCalled,
-    ModelReplied,
-    Result,
-    RunCell,
-    SessionId,
-    SessionOpened,
-    SessionRewound,
-    TurnId,
-    Usage,
-    UserSpoke,
-    plain_json,
-)
 from pinfold.text import join_names
 
-_MOVING = (UserSpoke, ModelCalled, ActionStarted)
+_MOVING = (events.UserSpoke, events.ModelCalled, events.ActionStarted)
 
 
 class CellRecord(Struct, frozen=True, kw_only=True):
     """A cell, or a call that an undo takes back as it does a cell."""
 
     number: int
-    id: ActionId
+    id: events.ActionId
     code: str
     """Of a call: its tool and arguments."""
-    turn: TurnId | None = None
-    outcome: Result | None = None
+    turn: events.TurnId | None = None
+    outcome: events.Result | None = None
     """None while it runs."""
     undone: bool = False
-    files: tuple[FileChange, ...] = ()
+    files: tuple[events.FileChange, ...] = ()
     """What it did to the files of the workspace, its calls included; the first of them."""
     more_files: int = 0
     """How many others."""
-    displays: tuple[DisplayRef, ...] = ()
+    displays: tuple[events.DisplayRef, ...] = ()
 
 
 class TurnRecord(Struct, frozen=True, kw_only=True):
     number: int
     """Counted from 1."""
-    id: TurnId
+    id: events.TurnId
     text: str
     at: str
     before: int
@@ -78,7 +57,7 @@ class OutputRecord(Struct, frozen=True, kw_only=True):
     """`cell 3`, or the tool."""
     text: str
     """As the model saw it."""
-    blob: BlobId | None = None
+    blob: events.BlobId | None = None
     """All of it, where that is more."""
 
 
@@ -87,13 +66,13 @@ class ModelBill(Struct, frozen=True, kw_only=True):
 
     model: str
     replies: int = 0
-    usage: Usage = Usage()
+    usage: events.Usage = events.Usage()
     cost: float | None = 0.0
     """None once any reply had no known price."""
 
 
 class SessionHistory(Struct, frozen=True, kw_only=True):
-    session: SessionId
+    session: events.SessionId
     state: State
     turns: tuple[TurnRecord, ...]
     cells: tuple[CellRecord, ...]
@@ -121,11 +100,11 @@ class SessionHistory(Struct, frozen=True, kw_only=True):
         """Which one it is, in words."""
         return f"the last one is {self.cells[-1].number}" if self.cells else "nothing was run yet"
 
-    def changes_of(self, number: int) -> tuple[FileChange, ...]:
+    def changes_of(self, number: int) -> tuple[events.FileChange, ...]:
         cell = self.cell(number)
         return net_changes(cell.files) if cell else ()
 
-    def changes(self) -> tuple[FileChange, ...]:
+    def changes(self) -> tuple[events.FileChange, ...]:
         """Of all cells whose effects are there, one for each file."""
         return net_changes(one for cell in self.cells if cell.number in self.path for one in cell.files)
 
@@ -139,8 +118,8 @@ class SessionHistory(Struct, frozen=True, kw_only=True):
         return tuple(sorted({one.path for cell in self.cells if cell.number in cells for one in cell.files}))
 
     @property
-    def usage(self) -> Usage:
-        return sum((bill.usage for bill in self.bills), Usage())
+    def usage(self) -> events.Usage:
+        return sum((bill.usage for bill in self.bills), events.Usage())
 
     @property
     def cost(self) -> float | None:
@@ -149,24 +128,24 @@ class SessionHistory(Struct, frozen=True, kw_only=True):
         return sum(known) if len(known) == len(self.bills) else None
 
 
-def net_changes(changes: Iterable[FileChange]) -> tuple[FileChange, ...]:
+def net_changes(changes: Iterable[events.FileChange]) -> tuple[events.FileChange, ...]:
     """One for each file, by path: from what it first was to what it is last."""
-    first: dict[str, FileChange] = {}
-    last: dict[str, FileChange] = {}
+    first: dict[str, events.FileChange] = {}
+    last: dict[str, events.FileChange] = {}
     for change in changes:
         first.setdefault(change.path, change)
         last[change.path] = change
-    found: list[FileChange] = []
+    found: list[events.FileChange] = []
     for path in sorted(first):
         was, now = first[path], last[path]
         if (was.how == "added" and now.how == "removed") or (was.before and was.before == now.after):
             continue
         how = "added" if was.how == "added" else "removed" if now.how == "removed" else "changed"
-        found.append(FileChange(path=path, how=how, before=was.before, after=now.after))
+        found.append(events.FileChange(path=path, how=how, before=was.before, after=now.after))
     return tuple(found)
 
 
-def entries_of(link: Link) -> list[Entry]:
+def entries_of(link: Link) -> list[events.Entry]:
     """All that happened so far, wherever the session lives. Raises PinfoldError."""
     if not isinstance(link, LiveSession):
         return entries_on_disk(link.session)
@@ -175,12 +154,12 @@ def entries_of(link: Link) -> list[Entry]:
     return list(link.log.read()) if folder is None else read_entries(folder, link.session)
 
 
-def entries_on_disk(session: SessionId) -> list[Entry]:
+def entries_on_disk(session: events.SessionId) -> list[events.Entry]:
     """Raises PinfoldError."""
     return read_entries(SessionStore().folder_of(session), session)
 
 
-def build_history(session: SessionId, entries: Sequence[Entry]) -> SessionHistory:
+def build_history(session: events.SessionId, entries: Sequence[events.Entry]) -> SessionHistory:
     builder = HistoryBuilder(session)
     builder.add(entries)
     return builder.build(fold(entries))
@@ -189,19 +168,19 @@ def build_history(session: SessionId, entries: Sequence[Entry]) -> SessionHistor
 class HistoryBuilder:
     """Of a session, event by event."""
 
-    def __init__(self, session: SessionId) -> None:
+    def __init__(self, session: events.SessionId) -> None:
         self.seq = 0
         """The last event that was added."""
         self._session = session
         self._has_moved = False
         """Since the session was opened: a turn that was cut off is open too."""
-        self._proposed: dict[ActionId, ActionProposed] = {}
-        self._numbers: dict[ActionId, int] = {}
+        self._proposed: dict[events.ActionId, events.ActionProposed] = {}
+        self._numbers: dict[events.ActionId, int] = {}
         """The cell each action is, or is a part of."""
-        self._forgotten: set[TurnId] = set()
+        self._forgotten: set[events.TurnId] = set()
         self._last = 0
         """The last cell."""
-        self.spoken: list[tuple[UserSpoke, str, int]] = []
+        self.spoken: list[tuple[events.UserSpoke, str, int]] = []
         """Each with when, and after how many cells."""
         self.cells: dict[int, CellRecord] = {}
         self.outputs: list[OutputRecord] = []
@@ -212,7 +191,7 @@ class HistoryBuilder:
         folder = live.log.folder
         self.add(list(live.log.read(self.seq)) if folder is None else read_entries(folder, live.session, self.seq))
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[events.Entry]) -> None:
         for entry in entries:
             self._add_entry(entry)
             self.seq = entry.seq
@@ -232,33 +211,33 @@ class HistoryBuilder:
             is_busy=is_running or (self._has_moved and state.turn is not None),
         )
 
-    def _add_entry(self, entry: Entry) -> None:
-        if isinstance(entry.event, (SessionOpened, *_MOVING)):
+    def _add_entry(self, entry: events.Entry) -> None:
+        if isinstance(entry.event, (events.SessionOpened, *_MOVING)):
             self._has_moved = isinstance(entry.event, _MOVING)
         match entry.event:
-            case UserSpoke() as event:
+            case events.UserSpoke() as event:
                 self.spoken.append((event, entry.at, self._last))
-            case SessionRewound(forgotten=forgotten, recalled=recalled):
+            case events.SessionRewound(forgotten=forgotten, recalled=recalled):
                 self._forgotten = (self._forgotten | {*forgotten}) - {*recalled}
-            case ModelReplied(model=model, usage=usage, cost=cost):
+            case events.ModelReplied(model=model, usage=usage, cost=cost):
                 self._add_usage(model, usage, cost)
-            case ActionProposed() as event:
+            case events.ActionProposed() as event:
                 self._proposed[event.id] = event
-            case ActionStarted(id=id_, cell=int(number)) if id_ in self._proposed:
+            case events.ActionStarted(id=id_, cell=int(number)) if id_ in self._proposed:
                 self._on_started(self._proposed[id_], number)
-            case ActionFinished() as event:
+            case events.ActionFinished() as event:
                 self._on_finished(event)
             case _:
                 pass
 
-    def _on_started(self, proposed: ActionProposed, number: int) -> None:
+    def _on_started(self, proposed: events.ActionProposed, number: int) -> None:
         self._numbers[proposed.id] = number
         if number in self.cells:
             return
         self._last = number
         self.cells[number] = CellRecord(number=number, id=proposed.id, code=_code(proposed), turn=proposed.turn)
 
-    def _on_finished(self, event: ActionFinished) -> None:
+    def _on_finished(self, event: events.ActionFinished) -> None:
         if event.usage is not None:
             self._add_usage("asked by tools", event.usage, event.cost)
         proposed = self._proposed.get(event.id)
@@ -273,18 +252,18 @@ class HistoryBuilder:
                 cell, files=(*cell.files, *event.files), more_files=cell.more_files + event.more_files
             )
         if proposed.parent is None:
-            called = proposed.action.tool if isinstance(proposed.action, CallTool) else "cell"
+            called = proposed.action.tool if isinstance(proposed.action, events.CallTool) else "cell"
             name = called if number is None else f"cell {number}"
             blob = event.blobs[0] if event.blobs else None
             self.outputs.append(OutputRecord(name=name, text=event.observation, blob=blob))
 
-    def _add_usage(self, model: str, usage: Usage, cost: float | None) -> None:
+    def _add_usage(self, model: str, usage: events.Usage, cost: float | None) -> None:
         bill = self.bills.get(model, ModelBill(model=model))
         total = None if cost is None or bill.cost is None else bill.cost + cost
         self.bills[model] = replace(bill, replies=bill.replies + 1, usage=bill.usage + usage, cost=total)
 
     def turns(self) -> Iterator[TurnRecord]:
-        cells: dict[TurnId | None, list[int]] = {}
+        cells: dict[events.TurnId | None, list[int]] = {}
         for cell in self.cells.values():
             if not cell.undone:
                 cells.setdefault(cell.turn, []).append(cell.number)
@@ -300,9 +279,9 @@ class HistoryBuilder:
             )
 
 
-def _code(proposed: ActionProposed) -> str:
+def _code(proposed: events.ActionProposed) -> str:
     match proposed.action:
-        case RunCell(code=code):
+        case events.RunCell(code=code):
             return code
-        case CallTool(tool=tool, args=args):
-            return f"{tool} {plain_json(args)}"
+        case events.CallTool(tool=tool, args=args):
+            return f"{tool} {events.plain_json(args)}"

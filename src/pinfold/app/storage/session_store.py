@@ -265,9 +265,8 @@ class SessionStore:
         for link in self.root.glob(f"*/state/files/{LINK}"):
             with contextlib.suppress(FileNotFoundError):  # its session is being removed, too
                 used.add(link.resolve())
-        for folder in self._find_contents():
-            if folder.resolve() not in used:
-                remove_shared_contents(folder)
+        for folder in {one.resolve() for one in self._find_contents()} - used:
+            remove_shared_contents(folder)
 
     def _find_contents(self) -> list[Path]:
         return [*(self.root.parent / "contents").glob("*")]

@@ -14,45 +14,22 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pinfold import events
 from pinfold.app.errors import ConfigError
 from pinfold.app.session.agent_tools import START, runs_in
 from pinfold.app.session.observations import describe_display
 from pinfold.app.storage.exports.transcript_text import clean_code, clean_text, remove_code, split_observation
 from pinfold.engine import compacted_in_words, fold, plan_in_words, rewound_in_words
-from pinfold.events import (
-    ActionDenied,
-    ActionFinished,
-    ActionId,
-    ActionProposed,
-    ActionStarted,
-    BlobId,
-    CallTool,
-    ContextCompacted,
-    DisplayRef,
-    Entry,
-    ModelReplied,
-    Noticed,
-    PinfoldError,
-    RunCell,
-    SessionChanged,
-    SessionForked,
-    SessionOpened,
-    SessionRewound,
-    TurnEnded,
-    TurnFailed,
-    TurnId,
-    TurnInterrupted,
-    UserSpoke,
-    plain_json,
-)
 from pinfold.sandbox import Display
 from pinfold.text import first_line, presentable_line, redact
 
-ReadBlob: TypeAlias = Callable[[BlobId], bytes]
+ReadBlob: TypeAlias = Callable[[events.BlobId], bytes]
 """Raises PinfoldError for what is not there."""
 Standing: TypeAlias = Literal["kept", "undone", "not run"]
 """Of a cell or a call: its effects are there, are there no more, or never were."""
-_Talk: TypeAlias = UserSpoke | ModelReplied | TurnEnded | TurnFailed | TurnInterrupted
+_Talk: TypeAlias = (
+    events.UserSpoke | events.ModelReplied | events.TurnEnded | events.TurnFailed | events.TurnInterrupted
+)
 _TELLING = ("command", "path", "url", "pattern", "query", "text")
 _ANSWER = "answer"
 UNTITLED = "Untitled session"
@@ -168,7 +145,7 @@ class Transcript(Struct, frozen=True, kw_only=True):
         return tuple(cell for cell in self.cells if cell.standing == "kept")
 
 
-def build_transcript(entries: Sequence[Entry], blob: ReadBlob) -> Transcript:
+def build_transcript(entries: Sequence[events.Entry], blob: ReadBlob) -> Transcript:
     """Whatever the events are, and in whatever order, this is told of them."""
     state = fold(entries)
     telling = _TranscriptBuilder(blob, state.undone)
@@ -176,7 +153,7 @@ def build_transcript(entries: Sequence[Entry], blob: ReadBlob) -> Transcript:
         telling.add_entry(entry)
     if entries and (plan := plan_in_words(state.plan)):
         telling.add_note(entries[-1], "plan", plan)
-    spoken = next((entry.event.text for entry in entries if isinstance(entry.event, UserSpoke)), "")
+    spoken = next((entry.event.text for entry in entries if isinstance(entry.event, events.UserSpoke)), "")
     title = telling.title or first_line(spoken, 100)
     return Transcript(
         session=entries[-1].session if entries else "",
@@ -223,12 +200,17 @@ def display_label(number: int, forms: Mapping[str, Form]) -> str:
     return f"display {number}: {best}{what}"
 
 
-def displays_in(entries: Iterable[Entry]) -> list[DisplayRef]:
+def displays_in(entries: Iterable[events.Entry]) -> list[events.DisplayRef]:
     """All of a session's, in the order of their numbers: the first is number 1."""
-    return [display for entry in entries if isinstance(entry.event, ActionFinished) for display in entry.event.displays]
+    return [
+        display
+        for entry in entries
+        if isinstance(entry.event, events.ActionFinished)
+        for display in entry.event.displays
+    ]
 
 
-def display_form(entries: Iterable[Entry], blob: ReadBlob, number: int, mime: str | None = None) -> Form:
+def display_form(entries: Iterable[events.Entry], blob: ReadBlob, number: int, mime: str | None = None) -> Form:
     """One display of a session in the form that says most, or in the one that is asked for. Raises ConfigError."""
     there = displays_in(entries)
     if not 1 <= number <= len(there):
@@ -259,10 +241,10 @@ class _TranscriptBuilder:
         self._undone = undone
         self._items: dict[object, Item] = {}
         """By action or event number, in the order they began."""
-        self._parents: dict[ActionId, ActionId] = {}
-        self._turns: dict[object, TurnId] = {}
-        self._forgotten: set[TurnId] = set()
-        self._last_words: dict[TurnId, str] = {}
+        self._parents: dict[events.ActionId, events.ActionId] = {}
+        self._turns: dict[object, events.TurnId] = {}
+        self._forgotten: set[events.TurnId] = set()
+        self._last_words: dict[events.TurnId, str] = {}
         self._displays = 0
         self.title = ""
         self.models: list[str] = []
@@ -270,96 +252,102 @@ class _TranscriptBuilder:
     def list_items(self) -> Iterable[Item]:
         return (item for key, item in self._items.items() if self._turns.get(key) not in self._forgotten)
 
-    def add_entry(self, entry: Entry) -> None:
+    def add_entry(self, entry: events.Entry) -> None:
         match entry.event:
-            case ActionProposed() as event:
+            case events.ActionProposed() as event:
                 self._add_action(event)
-            case ActionStarted() | ActionDenied() | ActionFinished() as event:
+            case events.ActionStarted() | events.ActionDenied() | events.ActionFinished() as event:
                 self._update_action(event)
-            case UserSpoke() | ModelReplied() | TurnEnded() | TurnFailed() | TurnInterrupted() as event:
+            case (
+                events.UserSpoke()
+                | events.ModelReplied()
+                | events.TurnEnded()
+                | events.TurnFailed()
+                | events.TurnInterrupted() as event
+            ):
                 self._add_talk(entry, event)
-            case SessionChanged(title=title):
+            case events.SessionChanged(title=title):
                 self.title = title or self.title
-            case SessionRewound(forgotten=forgotten, recalled=recalled) as event:
+            case events.SessionRewound(forgotten=forgotten, recalled=recalled) as event:
                 self._forgotten = (self._forgotten | {*forgotten}) - {*recalled}
                 self.add_note(entry, "undo", f"The user {rewound_in_words(event)}")
-            case SessionForked(source=source):
+            case events.SessionForked(source=source):
                 self.add_note(entry, "fork", f"All before was copied from {source}.")
-            case SessionOpened(lost=lost) if lost:
+            case events.SessionOpened(lost=lost) if lost:
                 self.add_note(entry, "reopened", f"Lost: {', '.join(lost)}.")
-            case ContextCompacted(cause="window" | "asked") as event:
+            case events.ContextCompacted(cause="window" | "asked") as event:
                 self.add_note(entry, "context", compacted_in_words(event))
-            case ContextCompacted():
+            case events.ContextCompacted():
                 self.add_note(entry, "context", "The model began anew here; variables and files stayed.")
-            case Noticed(text=text):
+            case events.Noticed(text=text):
                 self.add_note(entry, "notice", text)
             case _:
                 pass
 
-    def _add_talk(self, entry: Entry, event: _Talk) -> None:
+    def _add_talk(self, entry: events.Entry, event: _Talk) -> None:
         match event:
-            case UserSpoke(text=text, images=images, turn=turn):
+            case events.UserSpoke(text=text, images=images, turn=turn):
                 seen = tuple(form_of(one.mime, data) for one in images if (data := self._read(one.blob)) is not None)
                 self._add(entry.seq, Prompt(text=clean_text(text), images=seen), turn)
-            case ModelReplied(text=text, model=model, turn=turn):
+            case events.ModelReplied(text=text, model=model, turn=turn):
                 self.models.append(presentable_line(model))
                 said = remove_code(event)
                 self._last_words[turn] = text
                 if said.strip():
                     self._add(entry.seq, Answer(text=clean_text(said)), turn)
-            case TurnEnded(text=text, turn=turn):
+            case events.TurnEnded(text=text, turn=turn):
                 if text.strip() and text != self._last_words.get(turn):
                     self._add(entry.seq, Answer(text=clean_text(text)), turn)
-            case TurnFailed(error=error, turn=turn):
+            case events.TurnFailed(error=error, turn=turn):
                 self.add_note(entry, "failed", error, turn)
-            case TurnInterrupted(reason=reason, turn=turn):
+            case events.TurnInterrupted(reason=reason, turn=turn):
                 self.add_note(entry, "interrupted", reason, turn)
 
-    def _add(self, key: object, item: Item, turn: TurnId | None) -> None:
+    def _add(self, key: object, item: Item, turn: events.TurnId | None) -> None:
         self._items[key] = item
         # The words of a turn that is taken back leave the export; its cells stay, and say whether they were undone.
         if turn is not None and not isinstance(item, Cell | Step):
             self._turns[key] = turn
 
-    def add_note(self, entry: Entry, label: str, text: str, turn: TurnId | None = None) -> None:
+    def add_note(self, entry: events.Entry, label: str, text: str, turn: events.TurnId | None = None) -> None:
         self._add(entry.seq, Note(label=label, text=clean_text(text)), turn)
 
-    def _add_action(self, event: ActionProposed) -> None:
+    def _add_action(self, event: events.ActionProposed) -> None:
         match event.action:
-            case RunCell(code=code):
+            case events.RunCell(code=code):
                 item = Cell(code=clean_code(code), by_user=event.by == "user", uses_servers=bool(_SERVERS.search(code)))
-            case CallTool(tool=tool, args=args) as call:
+            case events.CallTool(tool=tool, args=args) as call:
                 about = next((call.given[name] for name in _TELLING if call.given.get(name)), None)
                 item = Step(
                     tool=presentable_line(tool),
-                    args=clean_text(plain_json(args)),
+                    args=clean_text(events.plain_json(args)),
                     about=presentable_line(first_line(str(about), 100)) if about else "",
                 )
         if event.parent is not None and event.parent in self._items:
             self._parents[event.id] = event.parent
         self._add(event.id, item, event.turn)
 
-    def _update_action(self, event: ActionStarted | ActionDenied | ActionFinished) -> None:
+    def _update_action(self, event: events.ActionStarted | events.ActionDenied | events.ActionFinished) -> None:
         match self._items.get(event.id), event:
-            case Cell() | Step() as item, ActionStarted(cell=number):
+            case Cell() | Step() as item, events.ActionStarted(cell=number):
                 standing = "undone" if number is not None and number in self._undone else "kept"
                 more = {"number": number} if isinstance(item, Cell) else {}
                 self._items[event.id] = replace(item, standing=standing, **more)
-            case Cell() as item, ActionDenied(reason=reason):
+            case Cell() as item, events.ActionDenied(reason=reason):
                 self._items[event.id] = replace(item, why=clean_text(reason))
-            case Step() as item, ActionDenied(reason=reason):
+            case Step() as item, events.ActionDenied(reason=reason):
                 self._items[event.id] = replace(item, text=clean_text(reason), outcome="denied")
-            case Step() as item, ActionFinished(outcome=outcome):
+            case Step() as item, events.ActionFinished(outcome=outcome):
                 self._displays += len(event.displays)
                 self._end_step(event.id, replace(item, outcome=outcome, text=clean_text(self._whole(event))))
-            case Cell() as item, ActionFinished():
+            case Cell() as item, events.ActionFinished():
                 self._items[event.id] = self._finish_cell(item, event)
-            case _, ActionFinished():
+            case _, events.ActionFinished():
                 self._displays += len(event.displays)
             case _:
                 pass
 
-    def _end_step(self, id_: ActionId, step: Step) -> None:
+    def _end_step(self, id_: events.ActionId, step: Step) -> None:
         """A call that a cell made is told with the cell."""
         parent = self._items.get(self._parents[id_]) if id_ in self._parents else None
         if isinstance(parent, Cell):
@@ -372,7 +360,7 @@ class _TranscriptBuilder:
         else:
             self._items[id_] = step
 
-    def _finish_cell(self, cell: Cell, event: ActionFinished) -> Cell:
+    def _finish_cell(self, cell: Cell, event: events.ActionFinished) -> Cell:
         raw = [self._read_display(display) for display in event.displays]
         words = [describe_display(Display(mime=forms)) for forms in raw]
         split = split_observation(self._whole(event), value=event.value, error=event.error, shown=words)
@@ -398,18 +386,18 @@ class _TranscriptBuilder:
             took_s=event.duration_s,
         )
 
-    def _whole(self, event: ActionFinished) -> str:
+    def _whole(self, event: events.ActionFinished) -> str:
         """All of its output, also where that was too long for the event."""
         data = self._read(event.blobs[0]) if event.blobs else None
         return event.observation if data is None else data.decode("utf-8", "replace")
 
-    def _read(self, id_: BlobId) -> bytes | None:
+    def _read(self, id_: events.BlobId) -> bytes | None:
         try:
             return self._blob(id_)
-        except PinfoldError:
+        except events.PinfoldError:
             return None
 
-    def _read_display(self, display: DisplayRef) -> dict[str, bytes]:
+    def _read_display(self, display: events.DisplayRef) -> dict[str, bytes]:
         # No session can show another mime type, but a log from elsewhere can hold it.
         known = {mime: self._read(id_) for mime, id_ in display.mime.items() if _MIME.fullmatch(mime)}
         return {mime: data for mime, data in known.items() if data is not None}
