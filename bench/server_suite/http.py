@@ -114,7 +114,7 @@ class Reader:
                 *whole, rest = (rest + chunk).split(b"\n\n")
                 for message in whole:
                     self._take(message)
-        finally:  # nobody waits for what cannot come any more
+        finally:  # no more events will come, so waiting for them must end
             self.first.set()
             self.over.set()
 

@@ -219,7 +219,7 @@ class Daemon:
                 with suppress(CommandRefused):
                     await live.submit(Interrupt())
                 return
-        let_go.set()  # whoever asks for it from now on has it opened again
+        let_go.set()  # so that `find` leaves it out: the next request opens it again
 
 
 async def _run_launcher(provider: Warmable, pool: int, *, task_status: TaskStatus[None]) -> None:
