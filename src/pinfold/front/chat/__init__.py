@@ -1,4 +1,4 @@
-"""The chat in a terminal: what is said and done is appended to the scrollback, a small region at its end lives.
+"""The chat in a terminal: output is appended to the scrollback, and only a small region at its end is redrawn.
 
-Its modules are loaded one by one: the prompt stands before the rest is there.
+Modules are loaded one by one, so that the prompt appears before the rest is imported.
 """

@@ -1,4 +1,4 @@
-"""Completes commands, their arguments, and files after an @, never waiting for a disk; and the history of all chats."""
+"""Completion of commands, arguments and files after an @, without waiting for a disk; and the history of all chats."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _NEVER = ("node_modules", "__pycache__", ".git", ".venv", "venv")
 class ChatCompleter(Completer):
     def __init__(self) -> None:
         self.commands: Callable[[], Iterable[tuple[str, str]]] = tuple
-        """Name and description of each."""
+        """Returns each command's name and description."""
         self.arguments: Callable[[str, str], Iterable[str]] = lambda _name, _rest: ()
         self.workspace: Path | None = None
         self._files: list[str] = []
         self._looked_at = -_FRESH_S
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
-        """Uses the files that are known so far."""
+        """Complete from the files that are known so far."""
         text = document.text_before_cursor
         if text.startswith("/") and "\n" not in text:
             yield from self._complete_command(text)
@@ -67,7 +67,7 @@ class ChatCompleter(Completer):
 
 
 def rank_paths(typed: str, paths: Iterable[str]) -> list[str]:
-    """Paths that begin with it, then names that do, then paths that contain it."""
+    """Return paths that begin with `typed`, then those whose name does, then those that contain it."""
     wanted = typed.lower()
 
     def rank(path: str) -> tuple[bool, bool]:
@@ -77,7 +77,7 @@ def rank_paths(typed: str, paths: Iterable[str]) -> list[str]:
 
 
 def files_below(root: Path) -> list[str]:
-    """Paths below `root`, nearest first: as many as are found in half a second, without those git ignores."""
+    """Return the paths below `root` found in half a second, nearest first, without those that git ignores."""
     until = time.monotonic() + _LOOK_S
     found: list[str] = []
     folders = [("", _read_ignore_patterns(root, ()))]
@@ -128,7 +128,7 @@ _TRIMMED_AT = 4 << 20
 
 
 def history_path() -> Path | None:
-    """None if there is no home folder."""
+    """Return the file of the history; None if there is no home folder."""
     base = os.environ.get("XDG_STATE_HOME", "")
     home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises without a home
     if not base.startswith("/"):
@@ -139,14 +139,14 @@ def history_path() -> Path | None:
 
 
 class FileHistory(History):
-    """Errors of reading and writing are ignored."""
+    """Input history in a file. Errors of reading and writing are ignored."""
 
     def __init__(self, path: Path | None) -> None:
         super().__init__()
         self._path = path
 
     def load_history_strings(self) -> Iterable[str]:
-        """Latest first."""
+        """Yield entries, latest first."""
         if self._path is None:
             return
         try:

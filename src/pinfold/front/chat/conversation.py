@@ -54,16 +54,16 @@ logger = logging.getLogger(__name__)
 _BEAT_S = 0.04
 _IDLE_S = 0.25
 _BREATH_S = 0.008
-"""How long events are shown before keys are handled again."""
+"""How long events are rendered before the event loop may handle keys again."""
 _CATCH_UP_S = 2.0
 
 
 async def converse(input_queue: InputQueue, terminal: Terminal, given: Flags) -> int:
-    """Run the chat until the user leaves; the exit code."""
+    """Run the chat until the user leaves, and return the exit code."""
     start_operator_log(given.get("log_level"))
 
     def log_error(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Errors of background tasks: printing them would spoil the prompt."""
+        """Log errors of background tasks; printing them would spoil the prompt."""
         logger.error("unexpected: %s", context.get("message"), exc_info=context.get("exception"))
 
     asyncio.get_running_loop().set_exception_handler(log_error)
@@ -85,14 +85,14 @@ class Conversation(UserDialog, ChatContext):
         self.status = Status()
         self._next: tuple[SessionId | None] | None = None
         self._again: SessionTarget | None = None
-        """This session, to be reopened with other options."""
+        """Set when this session is to be reopened with other options."""
         self._commands: asyncio.Queue[str] = asyncio.Queue()
         self._shown = 0
-        """The number of the last event that was shown."""
+        """Sequence number of the last event that was rendered."""
         self._progressed = anyio.Event()
         self._pictures: PictureMode = "auto"
         self._brought: AttachedNotebook | None = None
-        """A notebook that the model does not know of yet."""
+        """A notebook to show to the model with the next prompt."""
 
     async def run(self, name: str | None) -> int:
         self._write(f"Pinfold {__version__} · /help for help", "dim")
@@ -121,7 +121,7 @@ class Conversation(UserDialog, ChatContext):
                 continue
             if place.folder is None:
                 forget_scratch(place.session)
-            elif place.is_new and not self._turns.has_any:  # nothing was said
+            elif place.is_new and not self._turns.has_any:  # the session had no turn
                 with contextlib.suppress(PinfoldError, OSError):
                     await anyio.to_thread.run_sync(SessionStore().remove, place.session)
             if self._next is None:
@@ -151,7 +151,7 @@ class Conversation(UserDialog, ChatContext):
         if not isinstance(self.link, LiveSession):
             raise ConfigError("another process runs this session; end it there first")
         more = {name: given for name, given in (("data", data), ("mounts", mounts)) if given is not None}
-        # The log has the present model and mode; other flags stay as given.
+        # The log holds the current model and mode; other flags stay as given.
         options = replace(place.options, model=None, mode=None, git_checkpoints=None, notices=(), **more)
         self._again = replace(place, options=options, is_new=False)
         self.progress("reopening the session")
@@ -163,7 +163,7 @@ class Conversation(UserDialog, ChatContext):
     # One session
 
     async def _run_session(self, place: SessionTarget, *, told: bool = False) -> None:
-        """`told`: its past is on the screen already."""
+        """Run one session until the user leaves or switches it. `told`: its past is already on the screen."""
         self.progress("opening the session")
         async with contextlib.AsyncExitStack() as stack:
             link = await stack.enter_async_context(place.open_link())
@@ -215,13 +215,13 @@ class Conversation(UserDialog, ChatContext):
         for entry in past.entries:
             await self._renderer.render(entry)
             event = entry.event
-            # Open questions are asked again.
+            # Open questions are not written here: they are asked again.
             if isinstance(event, events.ApprovalRequested) and event.question and event.id not in past.asked:
                 self.transcript.write(*render_request(event))
             await anyio.lowlevel.checkpoint()
 
     def _resume(self, standing: SessionStatus, link: Link, past: Past) -> None:
-        """A turn without an end: another process runs it, or it was cut off."""
+        """Handle a last turn that has no end: another process runs it, or it was cut off."""
         if standing.end != "open" or standing.turn is None:
             return
         for event in past.asked.values():
@@ -240,7 +240,7 @@ class Conversation(UserDialog, ChatContext):
             await self._run_safely(self._handle_line, line)
 
     async def _bring_notebook(self, notebook: str) -> None:
-        """Run its cells; the first prompt shows them to the model."""
+        """Attach a notebook and run its cells; the next prompt shows them to the model."""
         from pinfold.app.clients import AttachedNotebook
 
         brought = await anyio.to_thread.run_sync(
@@ -250,7 +250,7 @@ class Conversation(UserDialog, ChatContext):
         self._brought = brought
 
     async def _run_safely(self, what: Callable[[str], Awaitable[None]], line: str) -> None:
-        """Report errors of one line; the chat goes on."""
+        """Call `what(line)` and show its errors, so that the chat goes on."""
         try:
             await what(line)
         except OwnerGone:
@@ -265,7 +265,7 @@ class Conversation(UserDialog, ChatContext):
         self.transcript.write(Text(presentable(words), style=style))
 
     def _queue_command(self, line: str) -> bool:
-        """True if the line is a command that can run now; it is queued then."""
+        """Queue the line and return True if it is a command that may run during a turn."""
         words = line.strip()
         known = find_command(words[1:].partition(" ")[0]) if words.startswith("/") else None
         if self._turns.current is None or known is None or known.at_rest:
@@ -311,7 +311,7 @@ class Conversation(UserDialog, ChatContext):
     # Events
 
     async def _follow(self, feed: AsyncIterator[Entry | Delta]) -> None:
-        """Show events, and let keys be handled in between."""
+        """Render events, and yield regularly so that keys are handled."""
         breath = time.monotonic()
         async for item in feed:
             await self._tell(item)
@@ -326,7 +326,7 @@ class Conversation(UserDialog, ChatContext):
                 self._turns.take(item.event)
         try:
             await self._renderer.render(item)
-        except Exception as error:  # one event that cannot be shown does not end the chat
+        except Exception as error:  # an event that cannot be shown must not end the chat
             logger.exception("unexpected")
             self._write(f"this could not be shown, please report it: {type(error).__name__}", "red")
         if isinstance(item, Entry):

@@ -1,4 +1,4 @@
-"""Tells and asks the user: approvals, the agent's own questions, and what a session still needs (weights, packages, extras, keys)."""
+"""Dialogs with the user: approvals, the agent's questions, and missing weights, packages, extras and keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Report: TypeAlias = Callable[[str, int, int, str], None]
 
 
 class UserInteraction(Protocol):
-    """What choosing and preparing a session needs of the chat."""
+    """The part of the chat that is needed to choose and prepare a session."""
 
     def tell(self, *lines: str) -> None: ...
 
@@ -43,11 +43,11 @@ class UserInteraction(Protocol):
     async def confirm(self, question: str) -> bool: ...
 
     async def ask_secret(self, title: str, label: str, command: str) -> str:
-        """Hides what is typed; returns "" for Esc. Raises ConfigError, which names `command`, if the terminal cannot hide it."""
+        """Ask without echo; return "" for Esc. If the terminal cannot hide input, raise ConfigError naming `command`."""
         ...
 
     def let_user_cancel(self) -> AbstractAsyncContextManager[None]:
-        """The user may stop the download inside, and leave."""
+        """Let the user cancel the download in this block and leave the chat."""
         ...
 
 
@@ -91,7 +91,7 @@ class UserDialog:
 
     @asynccontextmanager
     async def let_user_cancel(self) -> AsyncGenerator[None]:
-        """One Ctrl-C leaves and cancels what runs inside. Raises UserLeft."""
+        """One Ctrl-C cancels the block and leaves the chat. Raises UserLeft."""
         input_queue, before = self._input_queue, self._input_queue.interrupted
         input_queue.busy_since, input_queue.interrupted = time.monotonic(), input_queue.leave
 
@@ -110,7 +110,7 @@ class UserDialog:
 
 
 async def fetch_weights(model: str, user: UserInteraction) -> None:
-    """Raises PinfoldError."""
+    """Download the model's weights. Raises PinfoldError."""
     from pinfold.app.models import Pulling, pull_model
 
     show = _make_reporter(user)
@@ -124,7 +124,7 @@ async def fetch_weights(model: str, user: UserInteraction) -> None:
 
 
 async def build_environment(workspace: Path, sandbox: str | None, model: str, user: UserInteraction) -> None:
-    """Build the Python environment of a new session, if it is wanted and missing."""
+    """Build the Python environment of a new session if it is needed and missing."""
     from pinfold.app.session import BUILDING, build_for_session, packages_to_build
 
     packages = await anyio.to_thread.run_sync(lambda: packages_to_build(workspace, sandbox, model=model))
@@ -137,7 +137,7 @@ async def build_environment(workspace: Path, sandbox: str | None, model: str, us
 
 
 async def offer_extra(name: str, user: UserInteraction) -> bool:
-    """Ask, and install after a yes. Raises ExtraFailed."""
+    """Ask to install an extra; True if it was installed. Raises ExtraFailed."""
     from pinfold.app.models import EXTRAS, add_extras, installation
 
     here = installation()
@@ -180,7 +180,7 @@ def _make_reporter(user: UserInteraction) -> Report:
 
 
 def _report_from_thread(user: UserInteraction) -> Callable[[Progress], None]:
-    """Also ends the thread once it is cancelled."""
+    """Return a progress reporter for a worker thread; it also ends the thread once that is cancelled."""
     show = _make_reporter(user)
 
     def report(words: str, done: int, total: int, counted: str) -> None:
@@ -193,16 +193,16 @@ def _report_from_thread(user: UserInteraction) -> Callable[[Progress], None]:
 Submit: TypeAlias = Callable[[Command], Awaitable[None]]
 _SHOWN = 200_000
 _GUTTER = "  │ "
-"""Stands before all text that is not ours."""
+"""Prefix of text that Pinfold did not write itself."""
 _SEEN = 20
-"""Lines that are certainly visible with the question."""
+"""Lines of a request that are surely visible together with its question."""
 _BLANKS = 2
-"""Consecutive empty lines that are shown; more are counted, so they cannot push text out of sight."""
+"""Most empty lines shown in a row; a longer run is shown as a count, so it cannot push text out of sight."""
 _SCOPES: dict[str, events.Scope] = {"y": "once", "s": "session", "a": "always"}
 
 
 class Approvals:
-    """Open requests, oldest first; one that is answered elsewhere disappears."""
+    """Asks the user the open requests, oldest first. A request answered elsewhere disappears."""
 
     def __init__(self, input_queue: InputQueue, transcript: Transcript, submit: Submit) -> None:
         self._input_queue = input_queue
@@ -212,7 +212,7 @@ class Approvals:
         self._asked: tuple[ActionId, anyio.CancelScope] | None = None
         self._ours: set[ActionId] = set()
         self._by_user: set[ActionId] = set()
-        """Actions the user runs without the agent, and what they call."""
+        """Actions that the user started, and the actions those call."""
         self._woken = anyio.Event()
 
     def __len__(self) -> int:
@@ -256,7 +256,7 @@ class Approvals:
         self._asked = None
 
     async def _decide(self, event: ApprovalRequested, decide: Decide | None) -> None:
-        """None denies it and interrupts the turn."""
+        """Submit the decision; None denies the request and interrupts the turn."""
         self._ours.add(event.id)
         self._waiting.pop(event.id, None)
         try:
@@ -316,7 +316,7 @@ def _keys(event: ApprovalRequested) -> dict[str, str]:
 
 
 def render_request(event: ApprovalRequested) -> list[RenderableType]:
-    """What is asked, as it stays in the transcript."""
+    """Return the request as it stays in the transcript."""
     asked = HangingText(Text(exact(event.reason), "bold yellow"), "? ", _GUTTER, "bold yellow")
     if event.question:
         return [
@@ -344,7 +344,7 @@ def _render_grants(event: ApprovalRequested) -> RenderableType:
 
 
 def _format_question(event: ApprovalRequested) -> str:
-    """Says so if the request is longer than the screen."""
+    """Return the question; it says so if the request is longer than the screen."""
     if len(event.shows) > _SHOWN:
         return f"Too long to show ({len(event.shows):,} characters), so it can only be denied."
     lines = event.shows.count("\n") + 1
@@ -352,7 +352,7 @@ def _format_question(event: ApprovalRequested) -> str:
 
 
 def _render_effect(shows: str) -> list[RenderableType]:
-    """Every line; a diff in colours."""
+    """Return every line of the effect; a diff is coloured."""
     lines = _strip_blank_lines(cap_text(exact(shows.rstrip("\n")), _SHOWN).split("\n"))
     is_diff = any(line.startswith("@@ -") for line in lines)
     styled = colour_lines(lines) if is_diff else [Text(line.expandtabs(4)) for line in lines]

@@ -1,4 +1,4 @@
-"""The prompt and the live region above it. Drawn before the rest of Pinfold is loaded, so it imports none of it.
+"""The prompt and the live region above it. Drawn before the rest of Pinfold is loaded, so it must not import the rest.
 
 No alternate screen, no mouse: the terminal scrolls, selects and copies as usual.
 """
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from pinfold.front.flags import Flags
 
 _BEAT_S = 0.04
-"""Least time between two writes to the terminal."""
+"""Minimum time between two writes to the terminal."""
 _AT_ONCE = 1 << 16
-"""Characters that are written at once; the rest follows."""
+"""Most characters written to the terminal in one beat."""
 _INPUT_ROWS = 8
 _ESCAPE_S = 0.05
 _REFLOWS = {
@@ -61,7 +61,7 @@ _REFLOWS = {
     "WEZTERM_PANE",
     "WT_SESSION",
 }
-"""Variables of terminals that rewrap lines when their width changes."""
+"""Environment variables of terminals that rewrap lines when their width changes."""
 _STYLE = Style.from_dict(
     {
         "prompt": "bold ansigreen",
@@ -82,7 +82,7 @@ _STYLE = Style.from_dict(
 
 
 class Frame:
-    """The terminal of the conversation."""
+    """The conversation's `Terminal`, drawn with prompt_toolkit."""
 
     steered = True
 
@@ -159,7 +159,7 @@ class Frame:
         app.timeoutlen = _ESCAPE_S
         return app
 
-    # What the conversation does
+    # Called by the conversation
 
     @property
     def columns(self) -> int:
@@ -280,7 +280,7 @@ class Frame:
             self._put(text)
 
     def _echo(self, _: object) -> None:
-        """Draw at once after a key."""
+        """Draw right after a key press, without waiting for the next beat."""
         now = time.monotonic()
         if now - self._echoed_at > _BEAT_S / 4 and self._app.is_running and not self._app.is_away:
             self._echoed_at = now
@@ -299,7 +299,7 @@ class Frame:
         return self.input_queue.armed and question is not None and question.hidden
 
     def _take_keys(self) -> None:
-        """A question takes the keyboard; the draft comes back after it."""
+        """Give the keyboard to a question, and keep the draft until it is answered."""
         if self._app.layout.is_searching and self._app.context is not None:
             self._app.context.copy().run(stop_search)
         self._draft = None if self.input_queue.is_early(self._buffer.text) else self._buffer.document
@@ -313,7 +313,7 @@ class Frame:
 
 
 def _is_unread() -> bool:
-    """True if keys wait in the terminal."""
+    """True if the terminal holds keys that were not read yet."""
     try:
         return struct.unpack("i", fcntl.ioctl(sys.stdin, termios.FIONREAD, b"\0" * 4))[0] > 0
     except (OSError, ValueError):
@@ -321,14 +321,14 @@ def _is_unread() -> bool:
 
 
 async def chat(given: Flags) -> int:
-    """Run the chat; the exit code."""
+    """Run the chat and return the exit code."""
     input_queue = InputQueue(time.monotonic)
     frame = Frame(input_queue)
     input_queue.status = lambda _: "starting"
     drawn = asyncio.create_task(frame.run())
     await asyncio.sleep(0)  # let the prompt be drawn
     try:
-        await asyncio.to_thread(import_module, "anyio._backends._asyncio")  # its first use would load it and delay keys
+        await asyncio.to_thread(import_module, "anyio._backends._asyncio")  # loaded late it would delay keys
         conversation = await asyncio.to_thread(import_module, "pinfold.front.chat.conversation")
         talking = asyncio.create_task(conversation.converse(input_queue, frame, given))
         input_queue.forced = talking.cancel

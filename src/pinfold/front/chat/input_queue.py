@@ -1,4 +1,4 @@
-"""Between the keys and the conversation: queued lines, and questions. Knows no terminal and no session."""
+"""Queued input lines and open questions. Independent of the terminal that fills it and the session that reads it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 LEAVE_HINT = "press Ctrl-C again, or Ctrl-D, to leave"
 QUIET_S = 0.6
-"""How long a question must be on the screen, without a key typed, before a key counts as an answer."""
+"""A key counts as an answer once the question was on the screen this long without a key press."""
 WORD_S = 0.25
-"""A letter followed by another one within this time is part of a word, and words are not an answer."""
+"""If a different letter follows a letter within this time, both belong to a word, which is not an answer."""
 _LOOK_S = 0.01
 WORDS_HINT = "answer with one key; what you typed is in the input line"
 
 
 class Question:
-    """Must be answered before anything else. The answer is None for Esc."""
+    """A question that must be answered before anything else. The answer is None for Esc."""
 
     label = "?"
-    """Stands before the answer."""
+    """Prompt in front of the answer."""
     follows = False
-    """It follows from the last key, so it takes keys at once."""
+    """True if the user's last key led to this question, so it accepts keys at once."""
     hidden = False
-    """What is typed is not shown."""
+    """True if the typed text must not be shown."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -35,10 +35,10 @@ class Question:
             self.future.set_result(answer)
 
     def press(self, key: str) -> None:
-        """One key, for questions that take them singly."""
+        """Handle a single key, for questions that are answered by keys."""
 
     def enter(self, text: str) -> None:
-        """Enter, after so much text."""
+        """Handle Enter; `text` is the input line."""
 
 
 class KeyQuestion(Question):
@@ -47,7 +47,7 @@ class KeyQuestion(Question):
     def __init__(self, title: str, keys: Mapping[str, str]) -> None:
         super().__init__(title)
         self.keys = keys
-        """Each with what it means."""
+        """The accepted keys, each with its meaning."""
 
     def press(self, key: str) -> None:
         if key.lower() in self.keys:
@@ -55,7 +55,7 @@ class KeyQuestion(Question):
 
 
 class ChoiceQuestion(Question):
-    """One of several, by arrow keys or number; the answer is its number, from 0."""
+    """A choice of one option by arrow keys or number. The answer is the option's index, from 0."""
 
     def __init__(self, title: str, options: Sequence[str]) -> None:
         super().__init__(title)
@@ -68,14 +68,14 @@ class ChoiceQuestion(Question):
         self._digits = ""
 
     def press(self, key: str) -> None:
-        """Digits select the number they form."""
+        """Select the option whose number the typed digits form."""
         for digits in (self._digits + key, key):
             if 1 <= int(digits) <= len(self.options):
                 self._digits, self.at = digits, int(digits) - 1
                 return
 
     def enter(self, text: str) -> None:
-        """`text`: its number, from 1; nothing chooses the one that is marked."""
+        """Choose option number `text`, counted from 1, or the selected one if `text` is empty."""
         if text.isdecimal() and 1 <= int(text) <= len(self.options):
             self.at = int(text) - 1
         elif text:
@@ -101,39 +101,39 @@ class WordsQuestion(Question):
 
 
 class InputQueue:
-    """Everything is called from the event loop's thread."""
+    """Lines and questions in order. All methods must be called from the event loop's thread."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.queued: deque[str] = deque()
-        """Lines that were entered and not handled yet."""
+        """Lines entered but not handled yet."""
         self.busy_since: float | None = None
-        """When the present work began."""
+        """When the current work began; None if idle."""
         self.leaving = False
         self.armed = False
-        """Whether a key answers the question."""
+        """True while a key answers the question."""
         self.doing: Callable[[], str] = str
         self.status: Callable[[int], str] = lambda _: ""
-        """The bottom line, by the columns there are."""
+        """Returns the status line for a number of columns."""
         self.hint = ""
         self.changed: Callable[[], None] = _do_nothing
-        """The frame draws again."""
+        """Called when the display is out of date."""
         self.at_once: Callable[[str], bool] = lambda _: False
-        """Handles a line that need not wait; False if it must."""
+        """Handles a line that need not be queued; returns False if it must be."""
         self.interrupted: Callable[[], None] = _do_nothing
-        """The conversation stops what runs."""
+        """Called when the user interrupts the current work."""
         self.forced: Callable[[], object] = _do_nothing
-        """The user leaves without waiting."""
+        """Called when the user presses Ctrl-C again while the chat is leaving."""
         self.arms: Callable[[], None] = _do_nothing
-        """A question takes the keyboard."""
+        """Called when a question takes the keyboard."""
         self.disarms: Callable[[], None] = _do_nothing
         self.unread: Callable[[], bool] = bool
-        """True if pressed keys were not read yet."""
+        """Returns True if the terminal holds keys that were not read yet."""
         self._clock = clock
         self._typed_at = -QUIET_S
         self._drawn_at: float | None = None
-        """When the question was first on the screen."""
+        """When the question first appeared on the screen."""
         self._letters = ""
-        """Typed at a question, in quick succession."""
+        """Letters typed at a question in quick succession."""
         self._word_ends: asyncio.TimerHandle | None = None
         self._questions: deque[Question] = deque()
         self._shown: Question | None = None
@@ -153,7 +153,7 @@ class InputQueue:
             self.changed()
 
     async def line(self) -> str | None:
-        """The next in order; None once it is time to leave."""
+        """Wait for the next line and return it; None if the user leaves."""
         while not self.leaving:
             if self.queued:
                 text = self.queued.popleft()
@@ -199,13 +199,13 @@ class InputQueue:
         self._typed_at = self._clock()
 
     def on_drawn(self) -> None:
-        """The terminal shows the question, if there is one."""
+        """Note that the terminal now shows the current question, if there is one."""
         if self._shown is not None and self._drawn_at is None:
             self._drawn_at = self._clock()
             asyncio.get_running_loop().call_soon(self._arm, self._shown)
 
     def press(self, key: str) -> str:
-        """A key at a question; returns what was typed so far if it is not an answer."""
+        """Handle a key at a question. If it is no answer, return what was typed so far, for the input line."""
         question = self._shown
         if not key.isprintable() or not isinstance(question, KeyQuestion | ChoiceQuestion):
             return ""
@@ -222,11 +222,11 @@ class InputQueue:
         return ""
 
     def paste(self, text: str) -> str:
-        """A paste at a question, which is never an answer."""
+        """Handle a paste at a question: it is never an answer, so return it for the input line."""
         return self._disarm(self._letters + text)
 
     def is_early(self, text: str) -> bool:
-        """True if this key was meant for the question but came before it took keys."""
+        """True if `text` is a key meant for the question but typed before the question accepted keys."""
         question, drawn_at = self._shown, self._drawn_at
         return (
             isinstance(question, KeyQuestion)
@@ -238,7 +238,7 @@ class InputQueue:
 
     def _answer(self, question: KeyQuestion, key: str) -> None:
         self._forget_letters()
-        if key.lower() != "n":  # a repeated key is not meant for the next question
+        if key.lower() != "n":  # a repeated key must not answer the next question
             self.note_key()
         question.press(key)
         self.changed()
@@ -250,7 +250,7 @@ class InputQueue:
             self._word_ends = None
 
     def _disarm(self, typed: str) -> str:
-        """Typed words go to the input line; the question takes keys again after a pause."""
+        """Return typed words for the input line; the question accepts keys again after a pause."""
         self._forget_letters()
         question, self.armed = self._shown, False
         self.disarms()
@@ -261,7 +261,7 @@ class InputQueue:
         return typed
 
     async def ask(self, question: Question) -> str | None:
-        """Show the question when it is its turn; its answer. It disappears if cancelled."""
+        """Show the question when its turn comes and return the answer. Cancelling removes the question."""
         self._questions.append(question)
         self._next()
         try:
@@ -282,7 +282,7 @@ class InputQueue:
         self.changed()
 
     def _arm(self, question: Question) -> None:
-        """Take keys only after a pause: earlier keys are not meant for the question."""
+        """Accept keys only after a pause: earlier keys are not meant for the question."""
         if self._shown is not question or self.armed or self._drawn_at is None:
             return
         left_s = max(self._drawn_at, self._typed_at) + QUIET_S - self._clock()

@@ -1,4 +1,4 @@
-"""Key bindings, and long pastes."""
+"""Key bindings, and the tokens that replace long pastes in the input."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _submit(buffer: Buffer, input_queue: InputQueue, pastes: Pastes) -> None:
 
 
 def _interrupt(buffer: Buffer, input_queue: InputQueue, pastes: Pastes) -> None:
-    """Queued lines come back into the input, as they were meant for after the turn."""
+    """Interrupt the turn. Queued lines return to the input, since they were meant for after the turn."""
     if waiting := input_queue.take_back():
         buffer.text = "\n".join([*map(pastes.collapse, waiting), *filter(None, [buffer.text])])
         buffer.cursor_position = len(buffer.text)
@@ -177,7 +177,7 @@ class Pastes:
         self._kept: dict[str, str] = {}
 
     def collapse(self, text: str) -> str:
-        """The token that stands for a long paste in the input; a short one as it is."""
+        """Return the token that replaces a long paste in the input; a short paste is returned unchanged."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.count("\n") + (not text.endswith("\n"))
         if lines <= _LINES and len(text) <= _LETTERS:
@@ -194,7 +194,7 @@ class Pastes:
         return _TOKEN.sub(lambda match: self._kept.get(match.group(), match.group()), text)
 
     def strip_tokens(self, text: str) -> str:
-        """Without tokens, for the history."""
+        """Return the text without tokens, for the history."""
         return _TOKEN.sub(lambda match: "" if match.group() in self._kept else match.group(), text).strip()
 
     def token_before(self, text: str) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LineTerminal:
-    """Writes and reads lines."""
+    """The conversation's `Terminal`, reading and writing whole lines."""
 
     steered = False
 
@@ -29,10 +29,10 @@ class LineTerminal:
         self._in = sys.stdin.fileno()
         self._read = b""
         self._begun = ""
-        """The lines so far that ended with a backslash."""
+        """Lines of an unfinished entry, each of which ended with a backslash."""
         self._prompted = False
         self._echoed = ""
-        """The line that the terminal has echoed already."""
+        """The entered line, which the terminal has already echoed."""
         self._soon: asyncio.Handle | None = None
         input_queue.changed, input_queue.arms = self._prompt_soon, self._ask
 
@@ -51,7 +51,7 @@ class LineTerminal:
             echoed, self._echoed = self._echoed, ""
             if text == f"{echoed}\n":
                 return
-        if self._prompted:  # the cursor is behind the prompt
+        if self._prompted:  # the cursor is right after the prompt
             text = f"\n{text}"
             self._prompted = False
         _write(text)
@@ -160,7 +160,7 @@ def _write(text: str) -> None:
 
 
 async def chat_in_lines(given: Flags) -> int:
-    """Run the chat; the exit code."""
+    """Run the chat and return the exit code."""
     from pinfold.front.chat.conversation import converse
 
     input_queue = InputQueue(time.monotonic)

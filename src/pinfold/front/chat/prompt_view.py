@@ -1,6 +1,6 @@
 """What is drawn around the input line: the live region, the question or the spinner, queued lines, the status line.
 
-The writer keeps to the rows of the frame, and writes them without flicker.
+`TerminalWriter` redraws only the rows of the frame, without flicker.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from pinfold.front.chat.keys import Pastes
 
 
 class TerminalWriter(Vt100_Output):
-    """Holds output back, so that it is written at once and nothing flickers."""
+    """Can hold output back and write it in one piece, so that nothing flickers."""
 
     region: Callable[[], int] = int
     """Rows of the frame; 0 if unknown."""
     lost: Callable[[], object] = int
     wrapped: Callable[[], int] = int
-    """Rows that were added when the terminal became narrower."""
+    """Rows added by rewrapping when the terminal became narrower."""
     _is_held = False
 
     def erase_down(self) -> None:
-        # Not the whole screen below: tmux takes that for a clear and copies it to its history.
+        # Erase row by row: tmux takes erasing all below for a clear, and copies the screen to its history.
         if rows := self.region():
             self.write_raw("\x1b7" + "\x1b[B".join(["\r\x1b[2K"] * rows) + "\x1b8")
         else:
@@ -75,7 +75,7 @@ class ThrottledApplication(Application[None]):
 
     @property
     def is_away(self) -> bool:
-        """Another program, such as an editor, uses the terminal."""
+        """True while another program, such as an editor, uses the terminal."""
         return self._running_in_terminal
 
     def invalidate(self) -> None:
@@ -135,7 +135,7 @@ class PromptView:
         return [fragment for line in ended for fragment in line][:-1]
 
     def _line(self, style: str, text: str) -> StyleAndTextTuples:
-        """Not to the last column: some terminals would wrap."""
+        """Cut the line before the last column, where some terminals would wrap."""
         room = max(1, self._size().columns - 1)
         return [(style, text if len(text) <= room else text[: room - 1] + "…")]
 
@@ -174,12 +174,12 @@ class PromptView:
 
 
 def merge_fragments(line: StyleAndTextTuples) -> StyleAndTextTuples:
-    """Letters of one style together: they come one by one, and each would be laid out by itself."""
+    """Join letters of the same style: `ANSI` returns them singly, and each would be laid out by itself."""
     together: StyleAndTextTuples = []
     for style, letters in groupby(line, key=lambda fragment: fragment[0]):
         together.append((style, "".join(fragment[1] for fragment in letters)))
     while together and not together[-1][1].rstrip(" "):
         together.pop()
-    if together:  # blanks at the end would be broken into a line of their own when the terminal gets narrower
+    if together:  # trailing blanks would wrap onto a line of their own when the terminal gets narrower
         together[-1] = (together[-1][0], together[-1][1].rstrip(" "))
     return together

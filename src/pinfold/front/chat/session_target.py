@@ -1,4 +1,4 @@
-"""Finds or prepares the session of the chat, the past that is shown, and what a new user sees first."""
+"""Finds or prepares the chat's session, loads the past to show, and builds a new user's first screen."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TURNS = 20
 class SessionTarget(Struct, frozen=True, kw_only=True):
     session: SessionId
     folder: Path | None
-    """None: nothing of it is kept."""
+    """None for an ephemeral session, which is not kept."""
     options: Options
     is_new: bool
 
@@ -59,17 +59,17 @@ class SessionTarget(Struct, frozen=True, kw_only=True):
 
 class Past(Struct, kw_only=True):
     entries: list[Entry] = []
-    """Of the last turns."""
+    """Events of the last turns."""
     older: int = 0
-    """Turns before them."""
+    """Number of earlier turns, which are not shown."""
     displays: int = 0
-    """What they have shown."""
+    """Number of displays in the earlier turns."""
     status: Status = field(default_factory=Status)
     asked: dict[events.ActionId, events.ApprovalRequested] = {}
-    """What still waits for an answer."""
+    """Requests that still wait for an answer."""
 
     def forget(self, count: int) -> None:
-        """Do not show the first entries, only count what they have shown."""
+        """Drop the first `count` entries, and only count their displays."""
         from pinfold.app.storage.exports import displays_in
 
         self.displays += len(displays_in(self.entries[:count]))
@@ -77,7 +77,7 @@ class Past(Struct, kw_only=True):
 
 
 async def resolve_session(given: Flags, name: str | None, user: UserInteraction) -> SessionTarget:
-    """A session by name, or a new one. Raises PinfoldError."""
+    """Find the session named `name`, or prepare a new one for None. Raises PinfoldError."""
     if name is None:
         await _ask_trust(given["workspace"] or current_folder(), user)
     place = await anyio.to_thread.run_sync(_resolve_target, given, name)
@@ -98,7 +98,7 @@ async def resolve_session(given: Flags, name: str | None, user: UserInteraction)
 
 
 async def _ask_trust(workspace: Path, user: UserInteraction) -> None:
-    """Ask once whether to follow the folder's instructions; again when they change."""
+    """Ask once whether to follow the folder's instructions; ask again when they change."""
     from pinfold.app.trust import question, trust
 
     asked = await anyio.to_thread.run_sync(question, workspace)
@@ -113,7 +113,7 @@ async def _ask_trust(workspace: Path, user: UserInteraction) -> None:
 
 
 def last_session_here(given: Flags) -> str:
-    """The session used last in this folder; of all sessions in folders such as $HOME. Raises NoSuchSession."""
+    """Return the session last used in this folder; in a folder such as $HOME, the last of all. Raises NoSuchSession."""
     folder = (given["workspace"] or current_folder()).resolve()
     return "last" if is_too_wide(folder) else SessionStore().last_in(folder)
 
@@ -146,7 +146,7 @@ async def _choose_model(user: UserInteraction) -> str:
 
 
 async def load_past(place: SessionTarget, upto: int) -> Past:
-    """What happened before, up to event `upto`."""
+    """Load the session's past up to event `upto`."""
     if place.folder is None or place.is_new or upto == 0:
         return Past()
     return await anyio.to_thread.run_sync(_read_past, place.folder, place.session, upto)
@@ -184,7 +184,7 @@ _ISOLATION = {
 
 
 def first_screen(found: DetectedSetup, width: int = 80) -> list[str]:
-    """At most ROWS lines of at most `width` columns."""
+    """Return at most ROWS lines of at most `width` columns."""
     lines = ["Found on this machine:", ""]
     for label, text in (*_facts(found), ("", ""), *_conclusions(found)):
         lines += _row(label, text, max(30, width))

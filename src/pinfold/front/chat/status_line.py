@@ -24,10 +24,10 @@ class Status(Struct):
     cost: float | None = 0.0
     """None once a price is unknown."""
     filled: int = 0
-    """Tokens of the conversation when the model last answered."""
+    """Tokens in the context at the model's last reply."""
 
     def join(self, standing: SessionStatus) -> None:
-        """Take over what the owner knows better than the log."""
+        """Update from the owner's status, which is more accurate than the log."""
         self.model = standing.model or self.model
         self.mode = standing.mode or self.mode
         self.sandbox = standing.sandbox or self.sandbox
@@ -61,7 +61,7 @@ class Status(Struct):
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
     def line(self, columns: int) -> str:
-        """On a narrow terminal the beginning of long names is cut."""
+        """Return the line; on a narrow terminal long names lose their beginning."""
         used = self.usage
         tokens = f"{short(used.input_tokens)} in {short(used.output_tokens)} out"
         if used.cached_tokens:
@@ -69,7 +69,7 @@ class Status(Struct):
         cost = "cost unknown"
         if self.cost is not None:
             cost = f"${self.cost:.4f}" if 0 < self.cost < 0.01 else f"${self.cost:.2f}"
-        # `auto` is not chosen yet, and would read like the mode of that name.
+        # `auto` means that no sandbox is chosen yet; here it would read like the mode `auto`.
         sandbox = "" if self.sandbox == "auto" else self.sandbox
         rest = " · ".join(filter(None, (self.mode, tokens, cost, self._share(), sandbox)))
         room = columns - len(rest) - _NAME - 7
@@ -86,5 +86,5 @@ class Status(Struct):
 
 
 def _last(name: str, limit: int) -> str:
-    """Names of models differ at the end."""
+    """Shorten `name` at its beginning, since names of models differ at the end."""
     return name if len(name) <= limit else "…" + name[1 - limit :]

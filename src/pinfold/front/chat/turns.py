@@ -1,4 +1,4 @@
-"""The turn, or the user's own cell, that runs in the session: started, followed to its end, interrupted."""
+"""Runs a turn or the user's own cell in the session: starts it, waits for its end, interrupts it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Turns:
         self._stop_requested = asyncio.Event()
         self.current: Target | None = None
         self.was_cut_off = False
-        """The last turn has no end, and no process works on it."""
+        """True if the last turn has no end and no process is running it."""
         self.has_any = current is not None
-        """Something was said in this session, now or before."""
+        """True if the session has had a turn or a cell, now or before."""
         input_queue.interrupted = self._stop_requested.set
 
     def take(self, event: events.Event) -> None:
@@ -49,7 +49,7 @@ class Turns:
                 pass
 
     async def run(self, turn: Target, command: events.Say | events.Continue | events.Execute) -> None:
-        """Submit it and wait for its end, or until the user leaves."""
+        """Submit the command and wait until the turn ends or the user leaves."""
         ended = self._ends[turn] = anyio.Event()
         self.was_cut_off, self.has_any = False, True
         self.mark_busy(turn)
@@ -63,7 +63,7 @@ class Turns:
         self._ends.pop(turn, None)
 
     async def stop(self) -> None:
-        """events.Interrupt what still runs when the user leaves; its state is kept."""
+        """Interrupt what still runs when the user leaves; its state is kept."""
         if self.current is None:
             return
         ended = self._ends[self.current] = anyio.Event()
@@ -72,7 +72,7 @@ class Turns:
             await ended.wait()
 
     async def forward_interrupts(self) -> None:
-        """Key handlers run outside any task, so they only set an event."""
+        """Submit the interrupts that key handlers request; they run outside any task, so they can only set an event."""
         while True:
             await self._stop_requested.wait()
             self._stop_requested.clear()

@@ -1,4 +1,4 @@
-"""Pictures in the terminal: kitty, iTerm2, sixel or half-blocks; elsewhere only the command that shows them."""
+"""Pictures in the terminal as kitty, iTerm2 or sixel graphics or as half-blocks; else only the command to show them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ _FULL = 140
 
 
 def encode_kitty(png: bytes, columns: int, rows: int) -> str:
-    """Sends and places it. `q=2`: no answer, which would be read as keys. `C=1`: the cursor stays."""
+    """Return a sequence that sends and places the PNG.
+
+    `q=2`: the terminal sends no answer, which would be read as keys. `C=1`: the cursor stays.
+    """
     data = b64encode(png).decode("ascii")
     pieces = [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
     keys = [f"a=T,f=100,q=2,C=1,c={columns},r={rows},", *[""] * (len(pieces) - 1)]
@@ -51,13 +54,13 @@ def encode_iterm(data: bytes, columns: int, rows: int) -> str:
 
 
 def place_on_rows(drawing: str, rows: int) -> str:
-    """Put it on rows of its own, whatever the terminal does to the cursor; the cursor ends on the row below."""
+    """Put the drawing on its own rows and the cursor on the row below, wherever the terminal would leave it."""
     room = "\n" * rows
     return f"{room}\x1b[{rows}A\r\x1b[{INDENT}C\x1b7{drawing}\x1b8\x1b[{rows}B\r"
 
 
 def encode_sixel(picture: Raster) -> str:
-    """Contains only digits, `#;!$-"` and the sixels themselves, whatever the picture is."""
+    """Return a sixel sequence: only digits, `#;!$-"` and sixels, whatever the picture contains."""
     palette, rows = quantise(picture)
     parts = [f'\x1bP0;1;0q"1;1;{picture.width};{picture.height}']
     parts += [
@@ -69,16 +72,16 @@ def encode_sixel(picture: Raster) -> str:
 
 
 def quantise(picture: Raster) -> tuple[Sequence[Colour], Sequence[bytes]]:
-    """A palette, and the number of each pixel's colour in it."""
+    """Return a palette, and for each row of pixels the indexes of their colours in it."""
     pixels = [list(zip(row[::3], row[1::3], row[2::3], strict=True)) for row in picture.rows]
     palette, numbers = _make_palette(Counter(pixel for row in pixels for pixel in row))
     return palette, [bytes(numbers[pixel] for pixel in row) for row in pixels]
 
 
 def _make_palette(counts: Mapping[Colour, int]) -> tuple[list[Colour], Mapping[Colour, int]]:
-    """Each colour as it is if there are few; else colours that differ in their low bits share their mean.
+    """Return a palette and each colour's index in it. Of too many colours, those that differ in low bits share their mean.
 
-    Low bits go one channel at a time, blue first, to which the eye is least sensitive.
+    Low bits are dropped one channel at a time, blue first, because the eye is least sensitive to it.
     """
     groups = {colour: [colour] for colour in counts}
     dropped = 0
@@ -111,7 +114,7 @@ def _band(rows: Sequence[bytes], width: int) -> Iterator[str]:
 
 
 def sharpen_lines(picture: Raster) -> Raster:
-    """Give thin lines of a drawing their full colour back: scaling down has mixed them with the background."""
+    """Restore the full colour of a drawing's thin lines, which scaling down has mixed with the background."""
     counts = Counter(row[at : at + 3] for row in picture.rows for at in range(0, len(row), 3))
     background, count = counts.most_common(1)[0]
     if count < _BACKGROUND * picture.width * picture.height:
@@ -129,7 +132,7 @@ def _sharpen(pixel: bytes, background: bytes) -> bytes:
 
 
 def render_half_blocks(picture: Raster) -> list[Text]:
-    """One line for each two rows of pixels: a character's colour is the upper pixel, its background the lower."""
+    """Return a line for every two rows of pixels: the upper pixel is a character's colour, the lower its background."""
     lines: list[Text] = []
     for top in range(0, picture.height, 2):
         line = Text()
@@ -146,21 +149,21 @@ def render_half_blocks(picture: Raster) -> list[Text]:
 Way: TypeAlias = Literal["kitty", "iterm", "sixel", "blocks", "path"]
 ROWS = 20
 SHARE = 0.6
-"""Of the width of the terminal."""
+"""Share of the terminal's width that a picture may take."""
 LARGEST = 16 << 20
-"""Bytes of a file that is sent to a terminal."""
+"""Largest file, in bytes, that is sent to a terminal."""
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 class Frame(Struct, frozen=True, kw_only=True):
-    """The room for a picture in characters, and the pixels of one character."""
+    """The space for a picture in characters, and the size of one character in pixels."""
 
     columns: int
     rows: int = ROWS
     cell: tuple[int, int] = (8, 16)
 
     def fit(self, width: int, height: int) -> tuple[int, int]:
-        """The size in characters of so many pixels: scaled down to fit, in the same proportions."""
+        """Return the size in characters of a picture of `width` x `height` pixels, scaled down to fit in proportion."""
         wide, high = self.cell
         scale = min(1.0, self.columns * wide / width, self.rows * high / height)
         return (
@@ -178,7 +181,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
 
 
 def draw_picture(data: bytes, mime: str, way: Way, frame: Frame) -> Drawing:
-    """May take a second. Raises BadPicture."""
+    """Draw a PNG, or a JPEG on iTerm2. May take a second. Raises BadPicture."""
     if len(data) > LARGEST:
         raise BadPicture(f"it is too large: {len(data):,} bytes")
     if mime == "image/jpeg" and way == "iterm":
@@ -201,7 +204,7 @@ def draw_picture(data: bytes, mime: str, way: Way, frame: Frame) -> Drawing:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """Walks the segments to the one that has the size. Raises BadPicture."""
+    """Read width and height from the JPEG's frame segment. Raises BadPicture."""
     at = 2
     if not (data.startswith(b"\xff\xd8\xff") and data.rstrip(b"\0").endswith(b"\xff\xd9")):
         raise BadPicture("it is not a JPEG, or cut off")
@@ -222,14 +225,14 @@ _SIXEL = ("foot", "mlterm", "contour", "yaft", "xterm-sixel")
 
 
 def choose_way(asked: PictureMode, environ: Mapping[str, str], *, colour: bool) -> Way:
-    """What the user asked for, else what the environment says of the terminal. Without colours there are no pictures."""
+    """Return the way the user asked for, or else one the terminal supports. Without colours there are no pictures."""
     term = environ.get("TERM", "").lower()
     if not colour or term in ("", "dumb") or environ.get("NO_COLOR"):
         return "path"
     if asked != "auto":
         return asked
     if "TMUX" in environ or "STY" in environ or term.startswith(("screen", "tmux")):
-        return "blocks"  # it lets graphics through only if configured to
+        return "blocks"  # tmux and screen pass graphics on only if configured to
     program = environ.get("TERM_PROGRAM", "").lower()
     if "KITTY_WINDOW_ID" in environ or any(name in (program, term.removeprefix("xterm-")) for name in _KITTY):
         return "kitty"
@@ -241,7 +244,7 @@ def choose_way(asked: PictureMode, environ: Mapping[str, str], *, colour: bool) 
 
 
 def cell_size() -> tuple[int, int]:
-    """Pixels of one character as the terminal reports it, else a common size."""
+    """Return the size of a character in pixels as the terminal reports it, or else a common size."""
     with suppress(OSError, ValueError):
         asked = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, bytes(8))
         rows, columns, wide, high = struct.unpack("HHHH", asked)

@@ -1,7 +1,7 @@
 """Decodes PNG files to pixels, scaled down row by row.
 
-Written in Python because the file comes from the sandbox: the worst a hostile file can do is to be refused. Pillow would be
-ten times faster, but its C parser would run on the host.
+Written in Python because the file comes from the sandbox: a hostile file can do no worse than be refused.
+Pillow would be ten times faster, but its C parser would run on the host.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 LARGEST = 30_000
-"""Pixels on either side."""
+"""Maximum width and height in pixels."""
 MOST_PIXELS = 25_000_000
 MOST_BYTES = 24 << 20
 """Unpacked bytes. Decoding that many with the slowest filter takes five seconds."""
@@ -28,14 +28,14 @@ _CHUNKS = 100_000
 
 
 class BadPicture(Exception):
-    """Why a picture cannot be drawn, in words for the user."""
+    """The picture cannot be drawn. The message tells the user why."""
 
 
 class Raster(Struct, frozen=True):
     width: int
     height: int
     rows: tuple[bytes, ...]
-    """Red, green, blue of each pixel."""
+    """Each row holds red, green and blue of each pixel."""
 
 
 class Header(Struct, frozen=True):
@@ -47,7 +47,7 @@ class Header(Struct, frozen=True):
 
 
 def read_chunks(data: bytes) -> tuple[Header, dict[bytes, list[bytes]]]:
-    """The header, and the bodies of all chunks by kind, which are all intact; nothing is unpacked. Raises BadPicture."""
+    """Return the header and all chunk bodies by kind; verifies checksums, unpacks nothing. Raises BadPicture."""
     chunks = [*_chunks(data)]
     parts: dict[bytes, list[bytes]] = {}
     for kind, body in chunks:
@@ -56,7 +56,7 @@ def read_chunks(data: bytes) -> tuple[Header, dict[bytes, list[bytes]]]:
 
 
 def decode_png(data: bytes, most_wide: int, most_high: int, seconds: float = SECONDS) -> Raster:
-    """Scaled down to at most so many pixels, in the same proportions. Raises BadPicture."""
+    """Decode to at most `most_wide` x `most_high` pixels, scaled down in proportion. Raises BadPicture."""
     header, parts = read_chunks(data)
     if header.interlaced:
         raise BadPicture("it is interlaced")
@@ -106,7 +106,7 @@ def _header(kind: bytes, body: bytes) -> Header:
 
 
 def _rows(packed: bytes, header: Header) -> Iterator[bytes]:
-    """The unfiltered rows. Unpacks no more bytes than the header promises."""
+    """Yield the unfiltered rows. Unpacks no more bytes than the header promises."""
     bits = header.depth * _CHANNELS[header.colours]
     stride = (header.width * bits + 7) // 8
     size = (stride + 1) * header.height
@@ -164,7 +164,7 @@ def _undo_paeth(row: bytes, before: bytes, bpp: int) -> bytes:
 
 
 class _PixelReader:
-    """Turns rows of the file into red, green and blue, on white where they are transparent."""
+    """Turns rows of the file into red, green and blue; transparent pixels are blended with white."""
 
     def __init__(self, header: Header, palette: bytes, alphas: bytes) -> None:
         self._header = header
@@ -207,7 +207,7 @@ def _on_white(channel: bytes, alpha: bytes) -> bytes:
 
 
 class _Scaler:
-    """Makes each pixel the mean of those it stands for."""
+    """Scales rows down: each new pixel is the mean of the pixels it covers."""
 
     def __init__(self, width: int, height: int, to_width: int, to_height: int) -> None:
         self._edges = [(n * width // to_width, (n + 1) * width // to_width) for n in range(to_width)]
