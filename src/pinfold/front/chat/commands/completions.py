@@ -1,4 +1,4 @@
-"""What a command could go on with, cheaply known: this is asked at every key."""
+"""Completions of slash commands and their arguments. They are computed at every key, so they must be cheap."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def list_commands(chat: ChatContext) -> list[tuple[str, str]]:
-    """Every command that works here, the user's own last, each with what it does."""
+    """Return every command that works here with its description, the user's own last."""
     mine = find_commands(chat.workspace).commands.values()
     return [
         *((command.name, command.words) for command in COMMANDS.values()),
@@ -32,7 +32,7 @@ def list_commands(chat: ChatContext) -> list[tuple[str, str]]:
 
 
 def list_arguments(chat: ChatContext, name: str, typed: str) -> list[str]:
-    """Completions for a command's arguments."""
+    """Return completions for a command's arguments."""
     command = COMMANDS.get(name.lower())
     if command is None:
         return []
@@ -46,7 +46,7 @@ def list_arguments(chat: ChatContext, name: str, typed: str) -> list[str]:
 
 
 def _keep(what: str, make: Callable[[], T]) -> T:
-    """As it was a moment ago at most."""
+    """Return the result of `make`, which may be up to `_FRESH_S` seconds old."""
     at, made = _kept.get(what, (-_FRESH_S, None))
     if made is None or time.monotonic() - at > _FRESH_S:
         made = make()
@@ -58,7 +58,7 @@ def _history(chat: ChatContext) -> SessionHistory:
     return _keep(f"history {chat.session}", lambda: build_history(chat.session, entries_of(chat.link)))
 
 
-# The completers: what could stand after a command, however much of it is typed.
+# The completers return all possible arguments; `list_arguments` filters them by what is typed.
 
 
 def complete_help(chat: ChatContext, typed: str) -> Iterable[str]:
@@ -66,7 +66,7 @@ def complete_help(chat: ChatContext, typed: str) -> Iterable[str]:
 
 
 def complete_output(chat: ChatContext, _: str) -> Iterable[str]:
-    """The last one first."""
+    """Return the numbers of cells, the last first."""
     return (str(cell.number) for cell in reversed(_history(chat).cells))
 
 
@@ -90,7 +90,7 @@ def complete_checkpoint(chat: ChatContext, _: str) -> Iterable[str]:
 
 
 def complete_open(chat: ChatContext, _: str) -> Iterable[str]:
-    """What the session has changed, the last first."""
+    """Return the files that the session has changed, the last first."""
     return (change.path for change in reversed(_history(chat).changes()))
 
 
@@ -127,7 +127,7 @@ def complete_model(*_: object) -> Iterable[str]:
 
 
 def complete_resume(chat: ChatContext, typed: str) -> Iterable[str]:
-    """By id; by title where that is what is typed."""
+    """Return matching session ids, or the titles if no id matches."""
     everyone = _keep("sessions", lambda: list_nodes(SessionStore()))
     others = [kin for kin in everyone if kin.id != chat.session]
     ids = [kin.id for kin in others if kin.id.startswith(typed)]

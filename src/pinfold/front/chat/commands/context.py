@@ -25,13 +25,13 @@ _LIMIT_S = 120.0
 
 
 class BadArguments(PinfoldError):
-    """The arguments of a command are wrong; says what is right."""
+    """The arguments of a command are wrong; the message says what is right."""
 
     exit_code = 2
 
 
 def parse_number(text: str, what: str, *, least: int = 1) -> int:
-    """Raises BadArguments."""
+    """Parse a number that is not less than `least`. Raises BadArguments."""
     try:
         number = int(text)
     except ValueError:
@@ -56,15 +56,15 @@ class ChatContext(UserInteraction, Protocol):
     renderer: ReasoningDisplay
 
     async def say(self, text: str) -> None:
-        """Run a turn with what the user said."""
+        """Run a turn with `text` as the user's message."""
         ...
 
     async def ask(self, question: str, keys: Mapping[str, str]) -> str:
-        """The key that was pressed; "" for Esc."""
+        """Ask a question and return the pressed key; "" for Esc."""
         ...
 
     async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str | None:
-        """One of the values, each shown with its words; None for Esc."""
+        """Let the user choose among pairs of a value and its label; return the value, or None for Esc."""
         ...
 
     async def reopen(self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None) -> None:
@@ -72,7 +72,7 @@ class ChatContext(UserInteraction, Protocol):
         ...
 
     async def switch(self, session: SessionId | None) -> None:
-        """Change to another session; None is a new one."""
+        """Switch to another session, or to a new one if None."""
         ...
 
     def leave(self) -> None: ...
@@ -80,18 +80,18 @@ class ChatContext(UserInteraction, Protocol):
     # For all commands
 
     def write_lines(self, lines: Iterable[str]) -> None:
-        """Lines that are safe to print."""
+        """Write lines that are already safe to print."""
         self.transcript.write(Text("\n".join(lines)))
 
     def write_table(self, lines: Sequence[str]) -> None:
-        """The same, the first line as a heading."""
+        """Write lines that are already safe to print, the first as a heading."""
         self.transcript.write(Text.assemble((lines[0], "bold"), "\n" * (len(lines) > 1), "\n".join(lines[1:])))
 
     def write_section(self, title: str, lines: Iterable[str]) -> None:
         self.transcript.write(Text.assemble((title, "bold"), "\n", "\n".join(lines)))
 
     def write_note(self, text: str) -> None:
-        """A dim line."""
+        """Write dim text."""
         self.transcript.write(Text(presentable(text), style="dim"))
 
     def write_error(self, text: str) -> None:
@@ -106,7 +106,7 @@ class ChatContext(UserInteraction, Protocol):
         return build_history(self.session, await self.load_entries())
 
     async def require_idle(self, what: str) -> SessionHistory:
-        """Raises BadArguments while something runs."""
+        """Return the history. Raises BadArguments if a turn is running."""
         history = await self.load_history()
         if history.is_busy:
             raise BadArguments(f"a turn is running; stop it (Esc) or wait, then {what}")

@@ -17,7 +17,7 @@ from pinfold.front.pages import changes_page, diff_page
 from pinfold.text import presentable_line
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan", " ": ""}
-"""Of the lines of a diff, by their first character; others are headings."""
+"""Styles of the lines of a diff, by their first character; other lines are headings."""
 
 
 async def files_command(chat: ChatContext, _: str) -> None:
@@ -33,7 +33,7 @@ async def files_command(chat: ChatContext, _: str) -> None:
 
 
 _FEW, _ALL = 20, 10_000
-"""Lines of one file's diff."""
+"""Most lines shown of one file's diff."""
 
 
 async def diff_command(chat: ChatContext, rest: str) -> None:
@@ -60,7 +60,7 @@ async def diff_command(chat: ChatContext, rest: str) -> None:
 
 
 _CLIPBOARD = 70_000
-"""Bytes that terminals accept at once."""
+"""Most bytes that terminals accept for their clipboard."""
 _PASSIVE = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".pdf", ".txt", ".md", ".log", ".json"}
 """Files that programs display and never run."""
 _PAGE = 20 << 20
@@ -101,7 +101,7 @@ async def open_command(chat: ChatContext, rest: str) -> None:
 
 
 async def _display(chat: ChatContext, number: int) -> Path:
-    """A display by its number, or the last one, as a file that runs nothing. Raises BadArguments."""
+    """Return a file that shows display `number`, or the last one for 0, without running anything. Raises BadArguments."""
     entries = await chat.load_entries()
     shown = displays_in(entries)
     number = number or len(shown)
@@ -120,7 +120,7 @@ def _place(chat: ChatContext) -> Path:
 
 
 def _file(chat: ChatContext, name: str) -> Path:
-    """The file itself if it is passive; for HTML and SVG, a page without scripts. Raises BadArguments."""
+    """Return the file itself if it is passive; for HTML and SVG, a page without scripts. Raises BadArguments."""
     path = (chat.workspace / name).resolve()
     if not path.is_file():
         raise BadArguments(f"there is no file {name}")

@@ -1,4 +1,4 @@
-"""/vars, /tools, /cost, /sent, /thinking, /output, /agents, /skills, /mcp and /memory: what is in the session, and the notes it recalls."""
+"""/vars, /tools, /cost, /sent, /thinking, /output, /agents, /skills, /mcp and /memory: show what is in a session."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOOKED_AT = 8 << 20
 _PRINTED = 1 << 20
 """Characters of an output that are printed where there is no pager."""
 _IN_CHAT = 20_000
-"""Characters of what a sub-agent did that are shown as the chat shows everything; a pager has more, as plain text."""
+"""Longest transcript of a sub-agent, in characters, that is rendered as markdown; a longer one goes to the pager."""
 
 
 async def vars_command(chat: ChatContext, rest: str) -> None:
@@ -69,7 +69,7 @@ async def agents_command(chat: ChatContext, rest: str) -> None:
 
 
 def _read_agent(session: SessionId, agent: SessionId) -> str:
-    """All that a sub-agent did, as markdown. Raises ConfigError."""
+    """Return all that a sub-agent did, as markdown. Raises ConfigError."""
     from pinfold.app import ConfigError, SessionStore
     from pinfold.app.storage.exports import build_transcript
     from pinfold.app.storage.exports.md import to_md
@@ -121,7 +121,7 @@ async def output_command(chat: ChatContext, rest: str) -> None:
 
 
 def _format_output(text: str) -> str:
-    """Line by line, in a thread; of a very long output only its two ends."""
+    """Make the output safe line by line; of a very long output only the two ends."""
     lines = LineSanitizer()
     text = cap_text(text, _LOOKED_AT, whole="pinfold export")
     return "\n".join(line for one in text.split("\n") if (line := lines.line(one)) is not None).rstrip()
@@ -134,7 +134,7 @@ async def _show_in_pager(chat: ChatContext, text: str) -> None:
         return
 
     def show() -> None:
-        env = {"LESS": "-FRX", **os.environ}  # without it less would clear the screen at its end
+        env = {"LESS": "-FRX", **os.environ}  # by default less clears the screen when it exits
         subprocess.run(pager, input=text.encode("utf-8", "replace"), env=env, check=False)
 
     from prompt_toolkit.application import get_app_or_none, in_terminal
@@ -144,7 +144,7 @@ async def _show_in_pager(chat: ChatContext, text: str) -> None:
 
 
 def _pager() -> Sequence[str] | None:
-    """The command in $PAGER, if there is a terminal for it."""
+    """Return the command in $PAGER, if there is a terminal for it."""
     try:
         argv = shlex.split(os.environ.get("PAGER", ""))
     except ValueError:
@@ -185,7 +185,7 @@ async def mcp_command(chat: ChatContext, rest: str) -> None:
 
 
 async def _trust(chat: ChatContext, name: str) -> None:
-    """As `pinfold mcp trust`. Trusts exactly what was shown: the connection stays open meanwhile."""
+    """Trust a server, as `pinfold mcp trust` does. The connection stays open, so exactly what was shown is trusted."""
     from pinfold.app.session.mcp import ServerFailed, find_spec, inspect_servers, load_servers_for
     from pinfold.app.trust import describe_server
 

@@ -1,5 +1,5 @@
-"""/clear, /compact, /new, /rename, /fork, /branches, /sessions, /resume, /export, /exit; /undo, /redo, /rewind, /checkpoint; /plan and
-/notebook.
+"""/clear, /compact, /new, /rename, /fork, /branches, /sessions, /resume, /export, /exit; /undo, /redo, /rewind,
+/checkpoint; /plan and /notebook.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pinfold.front.pages import branches_page, columns, rewind_page, sessions_pa
 from pinfold.text import first_line, join_numbers, numerous, presentable, presentable_line
 
 _SHOWN = 30
-"""Sessions of a list, or turns to choose from."""
+"""Most sessions in a list, or turns to choose from."""
 _TO_STDOUT = ("jsonl", "replay")
 """Formats that the command line writes to stdout unless a file is named."""
 
@@ -52,7 +52,7 @@ async def rename_command(chat: ChatContext, rest: str) -> None:
 
 
 def _refuse_unkept(chat: ChatContext) -> None:
-    """Raises BadWords."""
+    """Refuse an --ephemeral session. Raises BadArguments."""
     if not SessionStore().folder_of(chat.session).is_dir():
         raise BadArguments("an --ephemeral session cannot be forked or exported")
 
@@ -92,7 +92,7 @@ async def sessions_command(chat: ChatContext, rest: str) -> None:
     words = rest.lower().split()
     everyone = await anyio.to_thread.run_sync(list_nodes, SessionStore())
     found = [kin for kin in everyone if all(word in f"{kin.id} {kin.title} {kin.workspace}".lower() for word in words)]
-    if words:  # then those in which it was spoken of, the best match first
+    if words:  # then sessions whose conversation matches, the best match first
         said = await anyio.to_thread.run_sync(lambda: search_conversations(rest, _SHOWN))
         by_id = {kin.id: kin for kin in everyone}
         found = [*dict.fromkeys([*found, *(by_id[SessionId(one.session)] for one in said if one.session in by_id)])]
@@ -151,7 +151,7 @@ async def undo_command(chat: ChatContext, rest: str) -> None:
 
 
 def _target(history: SessionHistory, rest: str) -> int | None:
-    """The cell to return to; None for before the last one. Raises BadArguments."""
+    """Return the cell to go back to; None undoes the last cell. Raises BadArguments."""
     match rest.split():
         case []:
             return None

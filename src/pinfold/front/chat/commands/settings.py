@@ -1,4 +1,4 @@
-"""How the session works from here on: its model, what may run unasked, what was allowed."""
+"""/mode, /model, /grants, /doctor, /map, /add and /data: how the session works from here on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def model_command(chat: ChatContext, rest: str) -> None:
 
 
 async def _can_be_had(chat: ChatContext, model: str) -> bool:
-    """Offer to install what it needs and ask for its key; a wrong name is reported when the model is set."""
+    """Offer to install what the model needs, and ask for its key. A wrong name is reported when the model is set."""
     from pinfold.app.models import CallOptions, extra_for
     from pinfold.front.chat.dialogs import ask_for_key, offer_extra
 
@@ -153,5 +153,5 @@ async def data_command(chat: ChatContext, rest: str) -> None:
 
 
 def _at_home(text: str) -> str:
-    """Expands ~, as a shell would."""
+    """Expand ~, as a shell would."""
     return str(Path(text).expanduser()) if text.startswith("~") else text

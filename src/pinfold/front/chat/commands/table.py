@@ -1,4 +1,4 @@
-"""The slash commands, and those users wrote themselves: found, run, and listed by /help. A command's module is loaded when it is used."""
+"""The slash commands, built in and the user's own: finds, runs and lists them. Their modules are loaded when used."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pinfold.text import join_names, presentable_line
 
 class Command(Struct, frozen=True):
     group: str
-    """Its heading in /help."""
+    """Heading in /help."""
     name: str
     arguments: str
-    """As /help shows them."""
+    """The arguments as /help shows them."""
     words: str
-    """What it does, in one line."""
+    """Description in one line."""
     module: str
-    """Has a function NAME_command(chat, rest)."""
+    """The module that has the function NAME_command(chat, rest)."""
 
     @property
     def usage(self) -> str:
@@ -34,15 +34,15 @@ class Command(Struct, frozen=True):
 
     @property
     def at_rest(self) -> bool:
-        """It waits for the end of the turn; other commands run at once."""
+        """True if the command waits for the end of the turn; other commands run at once."""
         return self.name in _AT_REST
 
     async def run(self, chat: ChatContext, rest: str) -> None:
-        """Takes the text after its name. Raises PinfoldError, which is shown in one line."""
+        """Run the command with the text after its name. Raises PinfoldError, which is shown in one line."""
         await getattr(import_module(f"{__package__}.{self.module}"), f"{self.name}_command")(chat, rest)
 
     def complete(self, chat: ChatContext, typed: str) -> Iterable[str]:
-        """By `complete_NAME` of `completions`, if it has one."""
+        """Complete arguments with `complete_NAME` of `completions`, if there is one."""
         completer = getattr(import_module(f"{__package__}.completions"), f"complete_{self.name}", None)
         return completer(chat, typed) if completer else ()
 
@@ -103,7 +103,7 @@ _TABLE: Mapping[str, tuple[tuple[str, str, str, str], ...]] = {
         ("export", "FORMAT [FILE]", "save this session to a file", "session_commands"),
     ),
 }
-"""By group: name, arguments, words and module."""
+"""Commands by group: name, arguments, words and module."""
 _WAITS = "clear compact new undo redo rewind fork branches checkpoint resume add data"
 _AT_REST = _WAITS.split()
 """Commands that wait until no turn is running."""
@@ -117,12 +117,12 @@ def find_command(name: str) -> Command | None:
 
 _NAMED = 6
 _found: dict[Path, UserCommands] = {}
-"""A cache, as completion asks at every key."""
+"""Cache of the user's commands, since completion needs them at every key."""
 _said: set[str] = set()
 
 
 def find_commands(workspace: Path, *, again: bool = False) -> UserCommands:
-    """The usable ones, without those that have the name of a built-in command."""
+    """Return the user's commands, without those that have the name of a built-in command."""
     if again or workspace not in _found:
         try:
             _found[workspace] = load_user_commands(workspace)
@@ -134,7 +134,7 @@ def find_commands(workspace: Path, *, again: bool = False) -> UserCommands:
 
 
 def notices(workspace: Path) -> Iterator[str]:
-    """Warnings about them: ignored commands each time, the rest once."""
+    """Yield warnings about the user's commands: untrusted commands each time, the rest once."""
     find_commands(workspace)
     found = _found[workspace]
     if found.untrusted:
@@ -152,7 +152,7 @@ def notices(workspace: Path) -> Iterator[str]:
 
 
 async def run_user_command(chat: ChatContext, name: str, arguments: str) -> None:
-    """Raises PinfoldError."""
+    """Run a turn with a command that the user wrote. Raises PinfoldError."""
     found = await anyio.to_thread.run_sync(lambda: find_commands(chat.workspace, again=True))
     if command := found.commands.get(name):
         await chat.say(await anyio.to_thread.run_sync(fill_command, command, arguments, chat.workspace))
@@ -165,7 +165,7 @@ async def run_user_command(chat: ChatContext, name: str, arguments: str) -> None
 
 
 def no_such(name: str, chat: ChatContext) -> str:
-    """In one line, with the nearest there is."""
+    """Return an error message with the nearest command, if any."""
     known = [*(command.name for command in COMMANDS.values()), *find_commands(chat.workspace).commands]
     near = get_close_matches(name.lower(), known, n=1) or [one for one in known if name and one.startswith(name)]
     hint = f"did you mean /{near[0]}?" if near else "/help lists them"
@@ -213,7 +213,7 @@ def _show_command(chat: ChatContext, name: str) -> None:
 
 
 async def run_command(chat: ChatContext, line: str) -> None:
-    """A path is not a command: such a line goes to the model as it is."""
+    """Run a slash command. A path is not a command: such a line goes to the model unchanged."""
     name, _, rest = line.strip().removeprefix("/").partition(" ")
     command = find_command(name)
     try:

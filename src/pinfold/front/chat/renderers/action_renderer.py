@@ -26,7 +26,7 @@ _ARGUMENTS = 160
 
 
 def render_action(action: events.Action, cell: int | None, *, above: bool = False) -> list[RenderableType]:
-    """`cell`: its number, if it has one. `above`: the reply above shows its code already."""
+    """Render an action's code or call. `cell`: its number, if any. `above`: the reply above already shows the code."""
     match action:
         case events.RunCell() if above:
             return [_words("  Ran the code above" if cell is None else f"  Ran as cell {cell}", "dim italic")]
@@ -57,7 +57,7 @@ def _title(tool: str, given: Mapping[str, Json]) -> Text:
 
 
 def _render_new_file(tool: str, given: Mapping[str, Json]) -> list[RenderableType]:
-    """The content of a new file. An edit is shown when it is done, or in its approval."""
+    """Render a new file's content. An edit is shown when it is done, or in its approval request."""
     match tool, given:
         case "write_file", {"path": str(path), "content": str(content)}:
             lines = elide_lines(highlight_code(content.rstrip("\n"), language_of(path)), _WRITTEN_LINES)
@@ -121,11 +121,11 @@ class _Open(Struct):
     stream: output.Stream = field(default_factory=output.Stream)
     calls: dict[str, _Calls] = {}
     agents: dict[str, str] = {}
-    """How each sub-agent it started is, by name."""
+    """Status of each sub-agent that the action started, by name."""
 
     @property
     def asks(self) -> bool:
-        """It is a question to the user, shown as one."""
+        """True if the action is a question to the user, which is shown as a question."""
         return isinstance(self.action, CallTool) and self.action.tool == "ask_user"
 
     @property
@@ -134,7 +134,7 @@ class _Open(Struct):
 
 
 def _render_agents(agents: Mapping[str, str]) -> list[RenderableType]:
-    """A line for each; /agents NAME shows all that one did."""
+    """Return a line for each sub-agent; /agents NAME shows all that it did."""
     return [
         Text.assemble(INDENT, ("◇ ", "cyan"), (name, "bold"), (f"  {how}", "dim"), no_wrap=True, overflow="ellipsis")
         for name, how in agents.items()
@@ -173,7 +173,7 @@ class ActionRenderer:
         return None
 
     def forget(self) -> None:
-        """Nothing runs any more."""
+        """Forget all open actions, since nothing runs any more."""
         self._open.clear()
 
     def on_proposed(self, event: events.ActionProposed, *, above: bool) -> None:
@@ -296,7 +296,7 @@ class ActionRenderer:
             self._note(f"and {event.more_files:,} other files")
 
     def _calls(self, id_: ActionId) -> _Calls | None:
-        """The calls of this tool, if a cell makes them."""
+        """Return the counts of this tool's calls by the calling cell; None if no cell called it."""
         one = self._open.get(id_)
         above = self._above(one) if one else None
         if one is None or above is None or not isinstance(one.action, CallTool):
@@ -304,7 +304,7 @@ class ActionRenderer:
         return above.calls.setdefault(presentable_line(one.action.tool), _Calls())
 
     def _above(self, one: _Open) -> _Open | None:
-        """The cell that called it, if it still runs."""
+        """Return the cell that called the action, if it still runs."""
         return self._open.get(one.parent) if one.parent else None
 
     def _show(self, one: _Open) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 LONGEST = 500
-"""Characters of a highlighted line; some lexers take long for more."""
+"""Longest line that is highlighted, in characters; some lexers are slow on longer ones."""
 _STYLES = (
     ("Token.Comment", "dim italic"),
     ("Token.Keyword", "magenta"),
@@ -50,11 +50,11 @@ _NAMES = (
     "tsx typescript udiff xml yaml zsh "
 )
 _KNOWN = frozenset(_NAMES.split())
-"""Languages that are coloured, by all their names. The patterns of some of the many others take a second for one line."""
+"""All names of the languages that are coloured. Some other lexers take a second for one line."""
 
 
 class Highlighter:
-    """One piece of code, from its first line on."""
+    """Highlights one piece of code, line by line."""
 
     def __init__(self, language: str) -> None:
         found = _lexer_class(language)
@@ -63,7 +63,7 @@ class Highlighter:
         self._shown = LineSanitizer()
 
     def line(self, source: str) -> Text | None:
-        """None if nothing of the line may be shown."""
+        """Return the highlighted line; None if no part of it may be shown."""
         shown = self._shown.line(source)
         if shown is None:
             return None
@@ -76,7 +76,7 @@ class Highlighter:
         return text
 
     def partial_line(self, source: str) -> str:
-        """The beginning of the next line, without colours."""
+        """Return the unfinished next line made safe, without colours."""
         return self._shown.partial_line(source)
 
     def _tokens(self, line: str) -> Iterable[tuple[Any, str]]:
@@ -97,13 +97,13 @@ class Highlighter:
 
 
 def highlight_code(code: str, language: str) -> list[Text]:
-    """All of it, by line."""
+    """Return the highlighted code, line by line."""
     lines = Highlighter(language)
     return [text for line in code.split("\n") if (text := lines.line(line)) is not None]
 
 
 def language_of(path: str) -> str:
-    """The language by the file's name; empty if unknown."""
+    """Return the language by the file's name; empty if unknown."""
     from pygments.lexers import find_lexer_class_for_filename
     from pygments.util import ClassNotFound
 
@@ -116,7 +116,7 @@ def language_of(path: str) -> str:
 
 @lru_cache(64)
 def _lexer_class(language: str) -> Any:
-    """A lexer that can stop at the end of a line and continue with the next, if the language allows it."""
+    """Return a lexer; if possible, one that can stop at the end of a line and continue with the next."""
     from pygments.lexer import ExtendedRegexLexer, RegexLexer
     from pygments.lexers import find_lexer_class_by_name
     from pygments.util import ClassNotFound
@@ -145,18 +145,18 @@ def _style(kind: object) -> str:
 LINES = 40
 """Lines of a diff that are shown; a longer one is cut in the middle."""
 LARGEST = 100_000
-"""Characters of a text that is compared; more takes long."""
+"""Longest text that is compared, in characters; more would be slow."""
 _MOST_LINES = 2000
 _WORDS = re.compile(r"\w+|\s+|.")
 _WORDY = 400
-"""Characters of a line that is compared by word."""
+"""Longest line that is compared by word, in characters."""
 _ALIKE = 0.5
 _PAIRED = 3000
-"""Pairs of equal words in two lines that are compared; more takes long."""
+"""Most pairs of equal words in two lines that are compared by word; more would be slow."""
 
 
 def compute_diff(before: str, after: str) -> str | None:
-    """A unified diff without its heading; None if that would take too long."""
+    """Return a unified diff without its heading; None if that would take too long."""
     old, new = _lines(before), _lines(after)
     if max(len(before), len(after)) > LARGEST or max(len(old), len(new)) > _MOST_LINES:
         return None
@@ -174,14 +174,14 @@ def describe_size(diff: str) -> str:
 
 
 def render_diff(diff: str, *, most: int = LINES, indent: str = "    ") -> list[RenderableType]:
-    """Renders a unified diff, at most `most` lines of it."""
+    """Render at most `most` lines of a unified diff."""
     shown = LineSanitizer()
     lines = [line for one in diff.rstrip("\n").split("\n") if (line := _presentable(one, shown)) is not None]
     return [HangingText(line, indent) for line in elide_lines(colour_lines(lines), most)]
 
 
 def elide_lines(lines: list[Text], most: int) -> list[Text]:
-    """The first and last of them, if there are many."""
+    """Return only the first and last lines if there are more than `most`."""
     if len(lines) <= most + 1:
         return lines
     head, tail = most * 2 // 3, most - most * 2 // 3
@@ -190,12 +190,12 @@ def elide_lines(lines: list[Text], most: int) -> list[Text]:
 
 
 def colour_lines(lines: Sequence[str]) -> list[Text]:
-    """Every line; they are safe for a terminal already."""
+    """Colour the lines of a diff, which must already be safe for a terminal."""
     return _style_lines(lines) if len(lines) <= _MOST_LINES else [Text(line) for line in lines]
 
 
 def _presentable(line: str, shown: LineSanitizer) -> str | None:
-    """Without the sign, behind which a secret would not be recognised."""
+    """Make a line safe. Its sign is left out meanwhile, since a secret behind it would not be recognised."""
     sign = line[:1] if line[:1] in "+- " and not line.startswith(("+++ ", "--- ", "-----B", "-----E")) else ""
     rest = shown.line(line[len(sign) :])
     return None if rest is None else sign + rest
@@ -236,7 +236,7 @@ def _line(line: str) -> Text:
 
 
 def _pair(old: str, new: str) -> tuple[Text, Text]:
-    """A line before and after; words that differ are highlighted if most are the same."""
+    """Render a line before and after a change; differing words are highlighted if most are the same."""
     if max(len(old), len(new)) > _WORDY:
         return _line(old), _line(new)
     words, others = _WORDS.findall(old[1:]), _WORDS.findall(new[1:])

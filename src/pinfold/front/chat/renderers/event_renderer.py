@@ -1,7 +1,7 @@
 """Renders a session: events and deltas in, lines of the transcript out.
 
-The transcript follows from the durable events alone, so a reopened session looks the same. Deltas fill the live region,
-and let a reply be written while it arrives.
+The transcript depends only on durable events, so a reopened session looks the same. Deltas fill the live region, and
+let a reply be written while it arrives.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class ReplyRenderer:
         """The code blocks of the last reply."""
         self._answered: str | None = None
         self._has_thought = False
-        """The reasoning of this reply is shown already."""
+        """True if this reply's reasoning was already shown."""
         self._thinking = _Thinking(transcript)
         self.thinking = False
         self.thought = ""
-        """The last reasoning, whole."""
+        """The last reasoning in full."""
 
     def describe_activity(self) -> str:
         if self._speech:
@@ -66,7 +66,7 @@ class ReplyRenderer:
         self._speech.add(text)
 
     def mark_cut_off(self) -> None:
-        """The unfinished reply is void: another one follows, or none."""
+        """End a reply that was cut off; another one may follow."""
         self._end_thinking()
         if self._speech:
             self._speech.end()
@@ -75,7 +75,7 @@ class ReplyRenderer:
         self._said, self._has_thought = [], False
 
     async def finish(self, event: ModelReplied) -> None:
-        """Write what was not streamed."""
+        """Write the part of the reply that was not streamed, and end the reply."""
         if event.reasoning and not self._thinking.begun and not self._has_thought:
             self._thinking.add(event.reasoning, whole=self.thinking, timed=False)
         self._end_thinking()
@@ -105,11 +105,11 @@ class ReplyRenderer:
             self._note(f"not accepted as an answer: {event.correction}")
 
     async def answer(self, text: str) -> None:
-        """The turn's answer, if it differs from the last reply."""
+        """Write the turn's answer if it differs from the last reply."""
         rest = text.strip().removeprefix((self._answered or "").strip())
         if rest.strip():
             speech = MarkdownStream(self._transcript)
-            # `text` may only begin like the reply.
+            # Without a line break here, `text` merely begins like the reply, so write all of it.
             await speech.write_all(rest.lstrip() if rest.startswith("\n") else text)
         self._answered = None
 
@@ -126,7 +126,7 @@ class ReplyRenderer:
 
 
 class _Thinking:
-    """Reasoning: counted, and shown on request."""
+    """The reasoning of one reply: counted in words, and shown on request."""
 
     def __init__(self, transcript: SpacedTranscript) -> None:
         self._transcript = transcript
@@ -178,7 +178,7 @@ class _Thinking:
 
 
 LIVE_S = 0.04
-"""Between two changes of the live region."""
+"""Minimum time between two updates of the live region."""
 _NAMED = 12
 _SAID_LINES = 20
 _SAID_LETTERS = 4000
@@ -193,7 +193,7 @@ class EventRenderer:
         picture: PictureMode = "auto",
         displays: int = 0,
     ) -> None:
-        """`displays`: how many the session had before."""
+        """`displays`: the number of displays before the events to render."""
         self._out = SpacedTranscript(transcript)
         way = choose_way(picture, os.environ, colour=transcript.colour)
         self._replying = ReplyRenderer(self._out)
@@ -209,7 +209,7 @@ class EventRenderer:
         """True if reasoning is shown."""
 
     def describe_activity(self) -> str:
-        """What happens right now; empty if nothing does."""
+        """Return what happens right now; empty if nothing does."""
         return (
             self._acting.describe_activity()
             or self._replying.describe_activity()
@@ -217,7 +217,7 @@ class EventRenderer:
         )
 
     def last_thought(self) -> str:
-        """The last reasoning, whole."""
+        """Return the last reasoning in full."""
         return presentable(self._replying.thought)
 
     async def render(self, item: events.Entry | events.Delta) -> None:
@@ -237,7 +237,7 @@ class EventRenderer:
         self.refresh()
 
     def refresh(self) -> None:
-        """Update the live region, unless that was just done. Call it regularly: a delta may be the last one."""
+        """Update the live region, unless that was just done. Call it regularly, or the last delta may stay unseen."""
         now = time.monotonic()
         if not self._stale or now - self._drawn_at < LIVE_S:
             return
@@ -364,7 +364,7 @@ class EventRenderer:
 
 
 def _head(text: str) -> str:
-    """The beginning of what the user said, which may include a pasted file."""
+    """Return the beginning of the user's message, which may include a pasted file."""
     lines = text.splitlines()
     kept = "\n".join(lines[:_SAID_LINES])[:_SAID_LETTERS]
     if len(lines) > _SAID_LINES:

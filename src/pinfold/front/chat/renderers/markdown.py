@@ -44,11 +44,11 @@ class Block(Struct, kw_only=True):
     kind: Kind
     lines: list[str]
     level: int = 0
-    """Of a heading, from 1; the depth of an item or of what belongs to one, from 0."""
+    """Level of a heading, from 1; depth in nested lists of any other block, from 0."""
     marker: str = ""
-    """Of an item."""
+    """Bullet or number of a list item."""
     apart: bool = True
-    """A blank line stands before it."""
+    """True if a blank line precedes the block."""
 
     @property
     def is_long(self) -> bool:
@@ -68,15 +68,15 @@ Piece: TypeAlias = Block | CodeLine
 class Splitter:
     def __init__(self) -> None:
         self._begun = ""
-        """The line that has not ended."""
+        """The unfinished line."""
         self._block: Block | None = None
-        """The block that has not ended."""
+        """The unfinished block."""
         self._after_blank = True
-        """The line before was blank, or there was none."""
+        """True if the previous line was blank, or there was none."""
         self._indents: list[int] = []
-        """Of the items that the next line may belong to."""
+        """Indents of the list items that the next line may belong to."""
         self._fence: tuple[str, int, str] | None = None
-        """What ends it, how far it is indented, and its language."""
+        """The open fence's closing marker, indent and language."""
         self._code_begins = self._in_indented_code = False
 
     def feed(self, text: str) -> Iterator[Piece]:
@@ -88,14 +88,14 @@ class Splitter:
             yield from self._add_to_line(begun)
 
     def _add_to_line(self, text: str) -> Iterator[Piece]:
-        """Splits a long line by its own length, not by how it arrived."""
+        """Split a long line at a fixed length, regardless of how it arrived."""
         self._begun += text
         while len(self._begun) > LONGEST:
             line, self._begun = self._begun[:LONGEST], self._begun[LONGEST:]
             yield from self._line(line)
 
     def end(self) -> Iterator[Piece]:
-        """The text is complete."""
+        """Yield the rest, once the text is complete."""
         if self._begun:
             yield from self._line(self._begun)
             self._begun = ""
@@ -103,7 +103,7 @@ class Splitter:
         self._fence = None
 
     def tail(self, limit: int) -> str:
-        """The last characters that were not returned yet."""
+        """Return the last characters that are in no piece yet."""
         lines = self._block.lines[-limit // 8 :] if self._block else []
         return "\n".join([*lines, self._begun])[-limit:]
 
@@ -173,7 +173,7 @@ class Splitter:
         return before
 
     def _single(self, line: str) -> Iterable[Piece] | None:
-        """A block of one line."""
+        """Parse a block of one line: a heading or a rule."""
         heading = _HEADING.match(line)
         if not heading and not _RULE.match(line):
             return None
@@ -191,7 +191,7 @@ class Splitter:
         if match is None:
             return None
         if match[2][0].isdigit() and self._open("paragraph") and match[2][:-1] != "1":
-            return None  # a sentence that was wrapped before a number
+            return None  # a sentence that was wrapped in front of a number
         before = self._flush()
         indent = len(match[1].expandtabs(4))
         while self._indents and indent < self._indents[-1]:
@@ -239,7 +239,7 @@ class Splitter:
 
 
 _TAIL = 8192
-"""Characters of the unfinished block that are rendered. More than the live region shows, so that secrets are recognised."""
+"""Characters of the unfinished block that are rendered: more than are shown live, so that secrets are recognised."""
 _STEP = 2
 """Indentation of one level of a list."""
 _CODE_INDENT = 4
@@ -247,7 +247,7 @@ _CELL = re.compile(r"(?<!\\)\|")
 
 
 class MarkdownStream:
-    """One reply, from its first character to its last."""
+    """Renders one reply while its text arrives."""
 
     def __init__(self, transcript: SpacedTranscript) -> None:
         self._transcript = transcript
@@ -256,7 +256,7 @@ class MarkdownStream:
         self._was_code = False
         self._begun = False
         self.codes: list[list[str]] = []
-        """The code blocks that were written, by line."""
+        """The code blocks written so far, each as a list of lines."""
 
     def add(self, text: str) -> None:
         with self._transcript.together():
@@ -277,7 +277,7 @@ class MarkdownStream:
         self.end()
 
     def render_unfinished(self) -> Text | None:
-        """The end of the block that is not finished."""
+        """Render the end of the unfinished block."""
         tail = self._splitter.tail(_TAIL)
         if self._code and self._splitter.in_code:
             shown = self._code.partial_line(tail)
@@ -312,7 +312,7 @@ class MarkdownStream:
 
 
 def render_block(block: Block, width: int) -> RenderableType:
-    """A finished block, made safe for a terminal."""
+    """Render a finished block, made safe for a terminal."""
     indent = " " * (block.level * _STEP)
     match block.kind:
         case "rule":
@@ -333,7 +333,7 @@ def render_block(block: Block, width: int) -> RenderableType:
 
 
 def _join_lines(block: Block) -> str:
-    """Keeps line breaks: models that list values line by line mean them."""
+    """Join the lines and keep the line breaks, which models mean when they list values line by line."""
     lines = presentable("\n".join(block.lines)).split("\n")
     return "\n".join((*(line.strip().removesuffix("\\") for line in lines[:-1]), lines[-1].strip()))
 
@@ -355,12 +355,12 @@ def _cells(line: str) -> list[str]:
 CODE = "cyan"
 LINK = "underline"
 _STYLES = {"em": "italic", "strong": "bold", "s": "strike", "a": LINK}
-# Entities would bring characters back that were made harmless before.
+# Entities could bring back characters that `presentable` has removed.
 _PARSER = MarkdownIt("commonmark").enable("strikethrough").disable("entity")
 
 
 def inline(source: str, style: str = "") -> Text:
-    """`source` is safe for a terminal already."""
+    """Render inline markdown. `source` must already be safe for a terminal."""
     text = Text(style=style)
     styles: list[str] = []
     link = (0, "")
@@ -388,6 +388,6 @@ def inline(source: str, style: str = "") -> Text:
 
 
 def _add_address(text: Text, words: str, address: str) -> None:
-    """The address is always shown: the words may claim another one."""
+    """Show a link's address unless the words are the address: they could claim another one."""
     if words and words not in (address, address.removeprefix("mailto:")):
         text.append(f" ({address})", "dim")

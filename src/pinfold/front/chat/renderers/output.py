@@ -1,5 +1,6 @@
-"""What a cell wrote and displayed: the last lines of its output while it runs, the first and last once it has ended; pictures,
-tables and text, and the command that shows the rest.
+"""Renders a cell's output: the last lines while it runs, the first and last lines once it has ended.
+
+Then its displays: pictures, tables and texts, and the command that shows the rest.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ TOOL = Bounds(5, 3)
 
 
 class Stream:
-    """Output as it arrives; adding a piece only counts its lines."""
+    """Output of a running action: its last characters and its number of lines."""
 
     def __init__(self) -> None:
         self._tail = ""
@@ -64,14 +65,14 @@ class Stream:
 
 
 def _apply_carriage_returns(text: str) -> str:
-    """Drops what a carriage return overwrites, as progress bars do."""
+    """Drop text that is overwritten after a carriage return, as progress bars do."""
     if "\r" not in text:
         return text
     return "\n".join(line.removesuffix("\r").rpartition("\r")[2] for line in text.split("\n"))
 
 
 def _read_lines(data: bytes) -> list[str]:
-    """Safe for a terminal."""
+    """Decode lines and make them safe for a terminal."""
     text = _apply_carriage_returns(data.decode("utf-8", "replace").rstrip("\n"))
     return presentable(text).split("\n") if text else []
 
@@ -79,7 +80,7 @@ def _read_lines(data: bytes) -> list[str]:
 def render_excerpt(
     whole: bytes, bounds: Bounds, width: int, *, way: str = "/output", style: str = ""
 ) -> list[RenderableType]:
-    """The first and last lines, and how many are between. Of a long output only its ends are read."""
+    """Return the first and last lines, and how many are between. Only the two ends of a long output are decoded."""
     head, tail, most = bounds.head, bounds.tail, bounds.head + bounds.tail
     if len(whole) <= 2 * _ENDS:
         first = last = _read_lines(whole)
@@ -103,7 +104,7 @@ def render_excerpt(
 
 
 def traceback(error: str) -> list[RenderableType]:
-    """The failing line of the cell and the error in bold."""
+    """Render a traceback with the cell's failing line and the error in bold."""
     lines = presentable(error.rstrip("\n")).split("\n")
     frames = [place for place, line in enumerate(lines) if line.startswith('  File "')]
     own = [place for place in frames if '"<cell ' in lines[place]] or frames
@@ -126,7 +127,7 @@ def traceback(error: str) -> list[RenderableType]:
 _SHOWN = re.compile(rb"(?:\A|\n)\[shown to the user: [^\]\n]{1,400}\]$")
 _NOTE = re.compile(rb"(?:\A|\n)(\[[^\n]{1,2000}\])$")
 _INTERRUPTED = re.compile(rb"\AThis was interrupted;[^\n]*(?:\nOutput until then:)?(?:\n|\Z)")
-"""Text for the model; the user sees it in the status line."""
+"""Text for the model; the status line tells the user the same."""
 _EXIT = re.compile(r"(?:\A|\n)\[(exit code \d+)\]\Z")
 _NOTES = 8
 _LINE = 2200
@@ -154,7 +155,7 @@ class Parts(Struct, kw_only=True):
 
 
 def split_observation(event: ActionFinished, whole: bytes, told: list[bytes]) -> Parts:
-    """`told`: the texts of its displays, in order. What is not recognised stays in the output."""
+    """Split `whole` into its parts; unrecognised text stays in the output. `told`: texts of the displays, in order."""
     rest = whole.rstrip(b"\n")
     if event.outcome == "interrupted":
         rest = _INTERRUPTED.sub(b"", rest, count=1)
@@ -188,7 +189,7 @@ def _take_error(rest: bytes, error: str, parts: Parts) -> bytes:
 
 
 def _take_value(rest: bytes, value: str, parts: Parts) -> bytes:
-    """It is last, except for notes in brackets."""
+    """Move the value, and notes in brackets after it, from the end of `rest` to `parts`; return what is left."""
     end = value.rstrip("\n").encode("utf-8", "surrogatepass")
     left, notes = rest, list[str]()
     for _ in range(_NOTES):
@@ -204,7 +205,7 @@ def _take_value(rest: bytes, value: str, parts: Parts) -> bytes:
 
 
 def _without(rest: bytes, end: bytes) -> bytes | None:
-    """None if `rest` does not end in these lines."""
+    """Return `rest` without the lines `end`; None if it does not end with them."""
     if not end or not rest.endswith(end):
         return None
     before = rest[: -len(end)]
@@ -212,13 +213,13 @@ def _without(rest: bytes, end: bytes) -> bytes | None:
 
 
 def exit_code(event: ActionFinished) -> str:
-    """`exit code 1`, if a command ended with that."""
+    """Return, for example, `exit code 1` if a command ended with one; else an empty string."""
     found = _EXIT.search(event.observation.rstrip("\n")) if event.outcome in ("ok", "error") else None
     return found[1] if found else ""
 
 
 def render_status(event: ActionFinished, exit_code: str = "") -> Text:
-    """`[ok 0.02 s; variables: added x]`."""
+    """Return the status line, such as `[ok 0.02 s; variables: added x]`."""
     words, style = (exit_code, "yellow") if exit_code else _OUTCOMES[event.outcome]
     text = Text().append("    [", "dim")
     text.append(words, style)
@@ -239,13 +240,13 @@ _WORDS = 100_000
 
 
 class Form(Struct, frozen=True, kw_only=True):
-    """The form of a display that is shown, and its plain text, which is not repeated."""
+    """The form in which a display is shown, and its plain text, which is not shown again as output."""
 
     mime: str
     data: bytes
     plain: bytes = b""
     number: int
-    """Its number in the session, from 1."""
+    """The display's number in the session, from 1."""
 
 
 class Displays:
@@ -256,7 +257,7 @@ class Displays:
         self._blob = blob
         self._way: Way = way
         self.count = count
-        """Displays of the session so far."""
+        """Number of displays in the session so far."""
 
     async def forms(self, displays: tuple[DisplayRef, ...]) -> list[Form]:
         found: list[Form] = []
@@ -269,7 +270,7 @@ class Displays:
         return found
 
     async def read(self, blob: BlobId | None) -> bytes | None:
-        """None if it is no longer stored."""
+        """Return a blob's content; None if it is no longer stored."""
         if blob is None:
             return None
         try:

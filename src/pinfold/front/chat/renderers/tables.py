@@ -39,13 +39,13 @@ class Grid(Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: tuple[bool, ...] = ()
-    """Columns to align right, besides those of numbers."""
+    """Columns to align right in addition to numeric ones."""
     note: str = ""
     """A line below the table."""
 
 
 def render_table(grid: Grid, width: int, *, words: Callable[[str], Text] | None = None) -> Table:
-    """`words` renders a cell, which is safe for a terminal already."""
+    """Fit a table to `width`. `words` renders a cell, whose text is already safe for a terminal."""
     total = len(grid.columns)
     # No terminal has room for the middle of so many columns.
     places = [place for place in range(total) if place < _SIDE or place >= total - _SIDE]
@@ -77,7 +77,7 @@ def render_table(grid: Grid, width: int, *, words: Callable[[str], Text] | None 
 
 
 def parse_html_table(html: str) -> Grid | None:
-    """The table of a page; None unless the page is one plain table."""
+    """Return the page's table; None unless the page is one plain table."""
     if len(html) > HTML or "<table" not in html.lower():
         return None
     reader = _Reader()
@@ -89,7 +89,7 @@ def parse_html_table(html: str) -> Grid | None:
     wide = max(map(len, rows))
     even: list[tuple[str, ...]] = [tuple(row) + ("",) * (wide - len(row)) for row in rows]
     heads = max(1, reader.head_rows)
-    # A heading may come from several rows.
+    # A column's heading may take several rows.
     columns = tuple(
         "\n".join(dict.fromkeys(part for part in parts if part)) for parts in zip(*even[:heads], strict=True)
     )
@@ -97,7 +97,7 @@ def parse_html_table(html: str) -> Grid | None:
 
 
 class _Reader:
-    """Reads the cells of a plain table; gives up on anything else but a line below it.
+    """Reads the cells of a plain table and a line below it; gives up on anything else.
 
     Not `html.parser`, which takes quadratic time for hostile input.
     """
@@ -189,7 +189,7 @@ def _limit_rows(rows: Sequence[tuple[str, ...]], columns: int) -> list[tuple[str
 
 
 def _fit_columns(widths: Sequence[int], width: int) -> list[int | None]:
-    """The columns that fit, from both ends; None for those in the middle."""
+    """Return the columns that fit, from both ends; None stands for those left out in the middle."""
     needs = [min(one, _NARROWEST if one > _WIDEST else max(_NARROWEST, min(one, 16))) + 2 for one in widths]
     if len(needs) == 1 or sum(needs) <= width:
         return list(range(len(widths)))

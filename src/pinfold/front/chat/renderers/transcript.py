@@ -1,4 +1,4 @@
-"""Where the chat writes: the transcript, and the live region below it. Lines are made safe and wrapped; rich renders them."""
+"""The transcript, and the live region below it. Lines are made safe and wrapped; rich renders them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.text import Text
 from pinfold.text import presentable
 
 PIECE = 2048
-"""Characters that are written before other tasks run."""
+"""Characters that are written before other tasks get to run."""
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY")
 _KEY_BODY = re.compile(r"[A-Za-z0-9+/=\s:,.>|-]*")
 
@@ -28,7 +28,7 @@ class LineSanitizer:
         self._in_key = False
 
     def line(self, text: str) -> str | None:
-        """None if nothing of the line may be shown."""
+        """Return the line made safe; None if no part of it may be shown."""
         text = text.removesuffix("\r")
         if self._in_key:
             if "-----END" in text:
@@ -43,12 +43,12 @@ class LineSanitizer:
         return presentable(text).expandtabs(4)
 
     def partial_line(self, text: str) -> str:
-        """The beginning of the next line."""
+        """Return the unfinished next line made safe."""
         return "" if self._in_key else presentable(text).expandtabs(4)
 
 
 def cut(line: str, limit: int) -> str:
-    """Its beginning, and how much is left out. Use it after `presentable`: a cut could leave half of a secret."""
+    """Return the beginning and how much is left out. Use it after `presentable`: a cut could leave half of a secret."""
     return line if len(line) <= limit else f"{line[:limit]} ... {len(line) - limit:,} characters more"
 
 
@@ -80,7 +80,7 @@ class HangingText:
 
 
 def with_gutter(code: Text, gutter: str, style: str = "", first: str = "") -> HangingText:
-    """A line of code; what does not fit continues further indented."""
+    """Return a line of code behind a gutter; if it wraps, the following lines are indented further."""
     deep = min(40, len(code.plain) - len(code.plain.lstrip(" "))) + 4
     return HangingText(code, first or gutter, gutter + " " * deep, style)
 
@@ -89,7 +89,7 @@ LIVE_ROWS = 8
 
 
 class Transcript(Protocol):
-    """What renderers and commands may write."""
+    """Where renderers and commands write."""
 
     @property
     def width(self) -> int: ...
@@ -98,7 +98,7 @@ class Transcript(Protocol):
     def colour(self) -> bool: ...
 
     steered: bool
-    """The terminal understands escape sequences."""
+    """True if the terminal understands escape sequences."""
 
     def write(self, *things: RenderableType) -> None:
         """Append anything rich can render, or plain text as it is."""
@@ -114,7 +114,7 @@ class Transcript(Protocol):
 
 
 class Terminal(Protocol):
-    """The terminal below a transcript."""
+    """The terminal that a transcript writes to."""
 
     steered: bool
 
@@ -125,7 +125,7 @@ class Terminal(Protocol):
     def rows(self) -> int: ...
 
     def append(self, text: str) -> None:
-        """Whole lines."""
+        """Append whole lines to the scrollback."""
         ...
 
     def set_live_lines(self, lines: list[str]) -> None: ...
@@ -136,7 +136,7 @@ class Terminal(Protocol):
 
 
 class TerminalTranscript:
-    """A transcript on a terminal."""
+    """A `Transcript` on a `Terminal`."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
@@ -212,7 +212,7 @@ class SpacedTranscript:
 
     @contextmanager
     def together(self) -> Generator[None]:
-        """Write everything inside at once, so that the live region is redrawn once."""
+        """Write everything from this block at once, so that the live region is redrawn only once."""
         if self._held is not None:
             yield
             return
