@@ -43,7 +43,7 @@ class UserInteraction(Protocol):
     async def confirm(self, question: str) -> bool: ...
 
     async def ask_secret(self, title: str, label: str, command: str) -> str:
-        """Ask without echo; return "" for Esc. If the terminal cannot hide input, raise ConfigError naming `command`."""
+        """Ask without echo; return "" for Esc. Raises ConfigError naming `command` if the terminal cannot hide it."""
         ...
 
     def let_user_cancel(self) -> AbstractAsyncContextManager[None]:

@@ -40,7 +40,7 @@ QUIET_S = 1.0
 """Idle time before the standby process rehearses a command."""
 OUT_OF_DATE = b"0"
 _LARGEST = 8 << 20
-"""Bytes of arguments and variables; more than the kernel allows a command."""
+"""Most bytes of arguments and variables; more than the kernel allows a command."""
 _ASK_S = 2.0
 _FDS = 4
 _ALIKE = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp")
@@ -89,7 +89,7 @@ class Helper:
         self._commands: dict[int, int] = {}
         """pidfd -> pid of each process that runs a command."""
         self._next = -1
-        """Pipe on which the standby process says that it has a command."""
+        """Pipe on which the standby process reports that it has a command."""
         self._next_pid = 0
 
     def serve(self) -> None:
@@ -122,12 +122,12 @@ class Helper:
                     self._stand_by(listener)
 
     def _fork_keeper(self) -> int:
-        """Fork the process that keeps the launcher; a pipe on which it reports each launcher, closed when it ends."""
+        """Fork the process that keeps the launcher. Returns a pipe with a byte for each launcher; it closes on exit."""
         ready, theirs = os.pipe()
         if os.fork() == 0:
             try:
                 os.close(ready)
-                self._claimed.release()  # our copy; only the helper holds it
+                self._claimed.release()  # drops only this process's copy: the helper holds the claim
                 _end_with_parent()
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -236,7 +236,7 @@ def _run(peer: socket.socket, fds: list[int], args: list[str], variables: dict[b
         sys.stderr.flush()
     fcntl.fcntl(peer, fcntl.F_SETFL, fcntl.fcntl(peer, fcntl.F_GETFL) & ~os.O_ASYNC)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for fd in range(3):  # readers of the output wait for its end
+    for fd in range(3):  # readers of the output wait until it is closed
         os.dup2(nothing, fd)
     with suppress(OSError):
         peer.sendall(EXIT + str(code if isinstance(code, int) else 1).encode() + b"\n")
@@ -249,7 +249,7 @@ def _run(peer: socket.socket, fds: list[int], args: list[str], variables: dict[b
 
 
 def _stream(fd: int) -> io.TextIOWrapper:
-    """The stream as Python opens it at start."""
+    """Open the stream as Python does at start."""
     usual = (sys.__stdin__, sys.__stdout__, sys.__stderr__)[fd]
     encoding, errors = (usual.encoding, usual.errors) if usual else ("utf-8", "backslashreplace")
     buffering = 1 if fd == 2 or os.isatty(fd) else -1
@@ -259,7 +259,7 @@ def _stream(fd: int) -> io.TextIOWrapper:
 def _rehearse() -> None:
     """Run one cell in an empty folder, so that what the next command needs is loaded and in memory.
 
-    Without the user's settings, so that none of their servers is started.
+    The user's settings are left out, so that none of their servers is started.
     """
     if not can_rehearse():
         return
@@ -333,7 +333,7 @@ def _startup_variables(variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 def _stamps() -> Stamps:
-    """Stamps of all loaded files."""
+    """Return the stamps of all loaded files; they differ once a file has changed."""
     return {path: _stamp(path) for path in list_watched_files()}
 
 

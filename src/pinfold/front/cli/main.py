@@ -1,4 +1,4 @@
-"""The `pinfold` command. Loads click and nothing else of weight until a command is chosen."""
+"""The `pinfold` command. Loads nothing heavier than click until a command is chosen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 from pinfold import __version__
 
 _YOUNG = 10_000
-"""New objects before the garbage collector runs."""
+"""Number of new objects after which the garbage collector runs."""
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 _COMMANDS = {
     "chat": ("chat", "Chat with the agent. `pinfold` alone does the same."),
@@ -53,7 +53,7 @@ _COMMANDS = {
     "config": ("configuration", "Show and change the configuration."),
     "completion": ("completion", "Shell completion for bash, zsh or fish."),
 }
-"""Command -> its module, and its line of help."""
+"""Module and line of help of each command."""
 
 
 class _Lazy(click.Group):
@@ -78,7 +78,7 @@ class _Lazy(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(f"pinfold.front.cli.commands.{_COMMANDS[cmd_name][0]}")
-        # What is loaded now stays for good, so the garbage collector need not look at it.
+        # Everything loaded so far stays loaded, so the garbage collector need not scan it.
         gc.freeze()
         gc.set_threshold(_YOUNG)
         gc.enable()
@@ -131,7 +131,7 @@ def cli(ctx: click.Context, debug: bool, log_level: str | None) -> None:
     if debug:
         os.environ["PINFOLD_DEBUG"] = "1"
     if ctx.invoked_subcommand in ("chat", "acp"):
-        ctx.obj = log_level  # a prompt, or an editor's first answer, comes before anything else is loaded
+        ctx.obj = log_level  # these two show a prompt, or answer an editor, before they load more
         return
     from pinfold.app import start_operator_log
 
@@ -141,10 +141,10 @@ def cli(ctx: click.Context, debug: bool, log_level: str | None) -> None:
 def run_command_line(args: list[str] | None = None) -> None:
     """Run a command; tracebacks only with --debug. Exit codes: 0, 1 failed, 2 usage, 75 later, 130 interrupted."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # a shell's `>&-`
+        if getattr(sys, name) is None:  # closed by a shell's `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
     if "_PINFOLD_COMPLETE" in os.environ:
-        import_module("pinfold.front.cli.commands.completion")  # for what it registers
+        import_module("pinfold.front.cli.commands.completion")  # it registers a completion class
     try:
         code = cli.main(args=args, prog_name="pinfold", standalone_mode=False)
         sys.stdout.flush()
@@ -172,7 +172,7 @@ def _say_last_words() -> int:
 
 
 def _was_interrupted(error: BaseException) -> bool:
-    """Ctrl-C during an import becomes the cause of another error."""
+    """True if Ctrl-C caused the error; during an import it only becomes the cause of another error."""
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, KeyboardInterrupt):
         seen = seen.__cause__ or seen.__context__
@@ -190,7 +190,7 @@ def _report(error: Exception) -> int:
         _complain(str(error))
         return error.exit_code
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILED:
-        # Our own output: a reader that went away, a full disk behind a redirection.
+        # Pinfold's own output failed: its reader is gone, or the disk is full.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if error.errno != errno.EPIPE:
             _complain(f"the output could not be written: {error.strerror}")
@@ -198,7 +198,7 @@ def _report(error: Exception) -> int:
     import logging
 
     log = logging.getLogger("pinfold")
-    if not log.handlers:  # it came before anything was loaded
+    if not log.handlers:  # the error came before the log was started
         from pinfold.app import start_operator_log
 
         start_operator_log()
@@ -208,7 +208,7 @@ def _report(error: Exception) -> int:
 
 
 def _show(error: click.ClickException) -> None:
-    """One line; the whole help for a group without a subcommand."""
+    """Print the error in one line; for a group without a subcommand, print its help."""
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # not in click 8.1
         _write(f"{error.format_message()}\n")
         return

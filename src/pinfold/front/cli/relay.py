@@ -1,4 +1,4 @@
-"""Hands `pinfold exec` to the warm helper, if one runs. Imports only what Python has loaded already.
+"""Hands `pinfold exec` to the warm helper, if one runs. Imports only modules that Python has already loaded.
 
 If anything is not as expected, the command runs without the helper. The other end is `helper.py`.
 """
@@ -10,7 +10,7 @@ import sys
 
 SOCKET = "helper.sock"
 TAKEN, GO, EXIT = b"taken ", b"g", b"exit "
-"""The helper names the process that will run the command, is told to go, and sends the exit code."""
+"""The messages: the helper names the process that will run the command, receives GO, and sends the exit code."""
 WAIT_S = 5.0
 """How long the helper may take to accept; it may be rehearsing."""
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def relay() -> int | None:
-    """The exit code of the command; None if no helper ran it."""
+    """Run the command in the helper and return its exit code; None if no helper ran it."""
     folder = _folder()
     if folder is None or os.environ.get("PINFOLD_SANDBOX_WARM") == "off":
         return None
@@ -35,7 +35,7 @@ def relay() -> int | None:
         answer = _line(helper)
         if not answer.startswith(TAKEN):
             return None
-        helper.sendall(GO)  # from here on only the helper runs it
+        helper.sendall(GO)  # from here on only the helper may run the command
         helper.settimeout(None)
     except (OSError, ImportError, AttributeError):
         return None
@@ -43,7 +43,7 @@ def relay() -> int | None:
 
 
 def _folder() -> str | None:
-    """The same as `warm_dir` in `app/paths.py`."""
+    """Return the same folder as `warm_dir` in `app/paths.py`."""
     state = os.environ.get("XDG_STATE_HOME", "")
     home = os.environ.get("HOME", "")
     if not state.startswith("/"):
@@ -57,7 +57,7 @@ def _connect_helper(folder: str) -> socket | None:
     helper = socket(AF_UNIX, SOCK_STREAM)
     place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        helper.connect(f"/proc/self/fd/{place}/{SOCKET}")  # a path of any length
+        helper.connect(f"/proc/self/fd/{place}/{SOCKET}")  # works for folders with paths of any length
     finally:
         os.close(place)
     about = helper.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)
@@ -82,7 +82,7 @@ def _ask(helper: socket) -> None:
 
 
 def _wait(helper: socket, pid: int) -> int:
-    """Pass signals on to the command until it ends; if this process dies, the closed connection ends it."""
+    """Pass signals on until the command ends. If this process dies, the closed connection ends the command."""
     import signal  # loaded while the helper works
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -1,4 +1,4 @@
-"""How commands read from and write to the terminal, or to what stands in its place."""
+"""How commands read from and write to the terminal, or the pipe or file in its place."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def can_be_redrawn(stream: TextIO | None) -> bool:
-    """True for a terminal with escape sequences."""
+    """True for a terminal that understands escape sequences."""
     return is_terminal(stream) and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
 
 
@@ -41,7 +41,7 @@ def show(line: str) -> None:
 
 
 def tell(line: str) -> None:
-    """Print a line beside the result, on stderr."""
+    """Print a line that is not part of the result, on stderr."""
     click.echo(presentable_line(line), err=True)
 
 
@@ -72,7 +72,7 @@ def agrees(question: str) -> bool:
 
 
 def confirm(question: str, look: str = "look at it first") -> None:
-    """Go on only if the user agrees."""
+    """Ask, and raise Abort unless the user agrees."""
     if not is_terminal(sys.stdin):
         raise click.UsageError(f"there is no terminal to ask on; {look}, then use --yes")
     if not agrees(question):
@@ -80,7 +80,7 @@ def confirm(question: str, look: str = "look at it first") -> None:
 
 
 async def set_on_signal(stopping: anyio.Event, words: str) -> None:
-    """The first Ctrl-C says `words` and sets the event; a second one leaves at once."""
+    """On the first Ctrl-C print `words` and set the event; on the second leave at once."""
     with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
         async for _ in signals:
             if stopping.is_set():
@@ -90,7 +90,7 @@ async def set_on_signal(stopping: anyio.Event, words: str) -> None:
 
 
 def start_in_background(arguments: Iterable[str], log: Path) -> subprocess.Popen[bytes]:
-    """Pinfold in a process that outlives this one."""
+    """Start Pinfold in a process that outlives this one."""
     with log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "pinfold", *arguments],

@@ -1,5 +1,5 @@
-"""What a turn reads and prints. In: the prompt, standard input, files. Out: the answer or a cell's own output on stdout,
-everything else on stderr."""
+"""What a turn reads and prints: it reads the prompt, standard input and files; the answer or a cell's own output goes
+to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pinfold.front.progress import Spinner, say
 from pinfold.text import cap_text, presentable
 
 FIRST_BYTE_S = 3.0
-"""How long to wait for piped data beside a prompt: many programs leave an open, empty pipe."""
+"""How long to wait for piped data when there is a prompt too: many programs leave an open, empty pipe."""
 _PROMPT = 1 << 20
 _STDIN = "-"
 _SHOWN = 2000
@@ -30,7 +30,7 @@ _ALLOWED = "nobody can be asked here; `--mode full` allows what needs approval"
 
 
 def prompt_from(prompt: str | None, file: str | None) -> str:
-    """The prompt from the argument, a file or standard input. Raises UsageError."""
+    """Return the prompt from the argument, a file or standard input. Raises UsageError."""
     if prompt is not None and file is not None:
         raise click.UsageError("give either a PROMPT or -f FILE; a file to work on goes with --attach or --data")
     if file is not None and file != _STDIN:
@@ -51,10 +51,10 @@ def prompt_from(prompt: str | None, file: str | None) -> str:
 
 
 class TurnInput:
-    """What comes with the prompt: `data` for the session, `text` and pictures for the model."""
+    """Input that comes with the prompt: `data` for the session, `text` and pictures for the model."""
 
     def __init__(self, prompt: str, data: Sequence[str], attach: Sequence[str], *, beside: bool) -> None:
-        """`beside`: the prompt did not come from standard input, so data may."""
+        """`beside`: True if the prompt did not come from standard input, so data may come from it."""
         files = [file for file in attach if file != _STDIN]
         self.data: dict[str, Path] | None = dict(check_paths(parse_named_paths([*data, *files]))) or None
         self._attached = check_paths(parse_named_paths(files))
@@ -67,7 +67,7 @@ class TurnInput:
         self.text = prompt
 
     def read_stdin(self, folder: Path) -> None:
-        """Save what is piped in to `folder`. Raises UsageError, PinfoldError."""
+        """Save piped data in `folder`, and add the attachments. Raises UsageError, PinfoldError."""
         stdin = self._wait_for_stdin() if self._beside else None
         if stdin is None and not self._attached:
             return
@@ -89,7 +89,7 @@ class TurnInput:
             raise click.UsageError(f"{option} takes no standard input; write it to a file and give it with --data")
 
     def _wait_for_stdin(self) -> BinaryIO | None:
-        """Standard input, if data may come from it."""
+        """Return standard input if data comes from it."""
         stdin = _get_piped_stdin()
         if self._waits and stdin is None:
             raise click.UsageError("there is no standard input to attach: pipe something in")
@@ -102,7 +102,7 @@ class TurnInput:
         return None
 
     def wrap_opening(self, opening: Opening, folder: Path | None, images: list[events.Image]) -> Opening:
-        """Stores the pictures in the session when it opens, and fills `images` with them."""
+        """Wrap `opening` so that it also stores the pictures in the session and fills `images` with them."""
         if not self._pictures:
             return opening
 
@@ -118,7 +118,7 @@ class TurnInput:
 
 
 def _get_piped_stdin() -> BinaryIO | None:
-    """Standard input, unless it is a terminal or closed."""
+    """Return standard input, unless it is a terminal or closed."""
     return None if is_closed(sys.stdin) or sys.stdin.isatty() else sys.stdin.buffer
 
 
@@ -139,7 +139,7 @@ def _decode_prompt(data: bytes, where: str) -> str:
 
 
 class JsonLines:
-    """Every durable event, one per line, nothing else on stdout."""
+    """Prints every durable event as a line on stdout, and nothing else there."""
 
     spinner: Spinner | None = None
 
@@ -176,7 +176,7 @@ class Plain:
 
     @staticmethod
     def answer(text: str) -> None:
-        """Print the answer; made safe on a terminal, as it is in a pipe."""
+        """Print the answer: made safe on a terminal, unchanged in a pipe."""
         click.echo(presentable(text) if sys.stdout.isatty() else text.encode("utf-8", "backslashreplace"))
 
 
@@ -185,7 +185,7 @@ def _show_work(event: Event) -> None:
         case events.ActionProposed(action=events.RunCell(code=code)):
             said = f"> {_indent_text(code)}"
         case events.ActionProposed(action=events.CallTool(tool="agents.start")):
-            return  # its end has a line for each sub-agent
+            return  # when it ends, a line is printed for each sub-agent
         case events.ActionProposed(action=events.CallTool(tool=tool, args=args)):
             said = f"> {tool} {cap_text(presentable(events.plain_json(args)), 200)}"
         case events.ActionDenied(reason=reason):
@@ -236,7 +236,7 @@ class Streams:
                 if value is not None:
                     write(sys.stdout, f"{value}\n")
                 if exit_code(error) is None and (error or outcome != "ok"):
-                    # A cell that never ran has no output: this is our message.
+                    # A cell that never ran has no output: the message is Pinfold's own.
                     whose = "pinfold: " if outcome == "not_run" else ""
                     write(sys.stderr, f"{whose}{(error or outcome).rstrip()}\n")
             case _:
@@ -244,7 +244,7 @@ class Streams:
 
 
 def exit_code(error: str | None) -> int | None:
-    """The code a program passed to `sys.exit`, 0 without one; None if it did not call it."""
+    """Return the code that a program passed to `sys.exit`, 0 by default; None if it did not call it."""
     found = re.search(r"(?:\A|\n)SystemExit(?:: (?:None|(?P<code>-?\d{1,9})))?\s*\Z", error or "")
     return None if found is None else int(found["code"] or 0) & 0xFF
 

@@ -113,7 +113,7 @@ class ChatContext(UserInteraction, Protocol):
         return history
 
     async def run_cli_command(self, *args: str, done: str = "") -> None:
-        """Run `pinfold ARGS` in a process of its own and show its output; `done` if there is none. Raises BadArguments."""
+        """Run `pinfold ARGS` in a new process and show its output, or `done` if there is none. Raises BadArguments."""
         # `-P`: do not import modules from this folder; a session may have written them.
         command = [sys.executable, "-P", "-m", "pinfold", *args]
         env = {**os.environ, "NO_COLOR": "1", "COLUMNS": str(self.transcript.width)}

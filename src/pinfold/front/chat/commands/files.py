@@ -101,7 +101,7 @@ async def open_command(chat: ChatContext, rest: str) -> None:
 
 
 async def _display(chat: ChatContext, number: int) -> Path:
-    """Return a file that shows display `number`, or the last one for 0, without running anything. Raises BadArguments."""
+    """Return a file that shows display `number` (0: the last) and cannot run anything. Raises BadArguments."""
     entries = await chat.load_entries()
     shown = displays_in(entries)
     number = number or len(shown)

@@ -79,7 +79,7 @@ def quantise(picture: Raster) -> tuple[Sequence[Colour], Sequence[bytes]]:
 
 
 def _make_palette(counts: Mapping[Colour, int]) -> tuple[list[Colour], Mapping[Colour, int]]:
-    """Return a palette and each colour's index in it. Of too many colours, those that differ in low bits share their mean.
+    """Return a palette and each colour's index in it. If there are too many, colours equal in high bits share a mean.
 
     Low bits are dropped one channel at a time, blue first, because the eye is least sensitive to it.
     """

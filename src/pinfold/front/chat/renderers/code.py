@@ -1,7 +1,7 @@
 """Code and diffs in the terminal's own sixteen colours, which suit any theme.
 
-Code is highlighted line by line as it arrives. Diffs are by line, and by word where a line changed little; long ones are
-cut in the middle.
+Code is highlighted line by line as it arrives. Diffs are by line, and by word where a line changed little; long diffs
+are cut in the middle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Markdown in the terminal: finished blocks go to the transcript, the unfinished one to the live region.
 
-Streamed text is split into blocks and lines of code; each is written as soon as later text cannot change it. Markdown-it
-parses whole texts only, so the blocks are found here, line by line: they do not depend on how the text arrived.
+Streamed text is split into blocks and lines of code; each is written as soon as later text cannot change it.
+Markdown-it parses only whole texts, so blocks are found here, line by line, regardless of how the text arrived.
 """
 
 from __future__ import annotations

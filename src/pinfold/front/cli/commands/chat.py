@@ -1,4 +1,4 @@
-"""`pinfold chat`, and `pinfold acp`, the agent inside an editor. Imports little: the user or the editor waits for the first answer."""
+"""`pinfold chat`, and `pinfold acp` for editors. Imports little: the user or the editor waits for the first answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pinfold completion`, and the completion of sessions and models, which click does not know."""
+"""`pinfold completion`, and the completion of sessions and models, which click cannot do by itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST = 60
 
 
 class _Fish(FishComplete):
-    """Click's script for fish cuts the help of an item at the first comma."""
+    """Replaces commas in help texts: click's script for fish cuts them at the first one."""
 
     def format_completion(self, item: CompletionItem) -> str:
         words = item.help.replace(",", ";") if item.help else None
@@ -33,7 +33,7 @@ def with_completers(command: click.Command) -> click.Command:
 
 
 def _sessions(_: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Ids with their titles, titles, and `last`."""
+    """Complete ids, with titles as their help; titles; and `last`."""
     from pinfold.app import SessionStore
     from pinfold.app.storage import list_nodes
     from pinfold.events import PinfoldError

@@ -1,4 +1,4 @@
-"""`pinfold demo`: a recorded model drives the real sandbox; undo and a branch are shown, and proven."""
+"""`pinfold demo`: a recorded model drives the real sandbox. It shows undo and a fork, and checks that undo worked."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Stage:
         self._width = min(_WIDEST, max(20, shutil.get_terminal_size().columns))
 
     async def types(self, text: str) -> None:
-        """Shows what the user would type."""
+        """Show what the user would type."""
         self._write("\n" + self._style("you> ", bold=True), end="")
         for piece in text if self._is_paced else (text,):
             self._write(self._style(piece, bold=True), end="")
@@ -90,12 +90,12 @@ class _Stage:
         await self.pause(0.5)
 
     async def says(self, text: str) -> None:
-        """Shows what the model says, marked as recorded."""
+        """Show what the model says, marked as recorded."""
         self._write_wrapped("recorded model> ", text, "  ")
         await self.pause()
 
     async def remarks(self, text: str) -> None:
-        """Shows our own comment."""
+        """Show a comment by the demo itself."""
         self._write("")
         self._write_wrapped("", text, "")
         await self.pause()
@@ -146,11 +146,11 @@ class _Demo:
         self._kept = session
         self._gone: SessionId | None = None
         self._told = 0
-        """The number of the last event that was handled."""
+        """Sequence number of the last event that was handled."""
         self._began = time.monotonic()
 
     async def play(self) -> None:
-        """Raises DemoFailed if undo or fork do not do what the demo claims."""
+        """Play the demo. Raises DemoFailed if undo or fork do not do what the demo claims."""
         stage, session = self._stage, self._kept
         await stage.remarks(
             "The model in this demo is RECORDED: its replies come from a file, so that no key and no network are needed. "
@@ -164,7 +164,7 @@ class _Demo:
                 stage.fact("the picture", str(picture))
             await self._mistake(live)
             await self._branches(live)
-        if self._gone:  # not before it is closed
+        if self._gone:  # only after it is closed
             self._shelf.remove(self._gone)
 
     async def _mistake(self, live: LiveSession) -> None:
@@ -210,7 +210,7 @@ class _Demo:
         await stage.remarks(f"The {which} missed by less, so it is kept and the other one goes.")
 
     async def _guess(self, live: LiveSession, part: Part, prompt: str) -> float:
-        """Runs a forecast; returns its error."""
+        """Run a forecast and return its error."""
         await self._turn(live, part, prompt)
         return float(await _value(live, "missed"))
 
@@ -255,7 +255,7 @@ class _Demo:
 
 
 async def _value(live: LiveSession, code: str) -> str:
-    """The value of an expression in the session."""
+    """Return the value of an expression in the session."""
     performed = await live.act(events.new_action_id(), events.RunCell(code=code))
     if performed.value is None:
         raise DemoFailed(f"{code} has no value in the session: {presentable_line(performed.observation)}")

@@ -56,7 +56,7 @@ def doctor_command(names: tuple[str, ...], wait: float, as_json: bool) -> int:
 
 
 def page(health: Health, columns: int = 80) -> Iterator[str]:
-    """The report, in lines no wider than `columns`."""
+    """Yield the report in lines no wider than `columns`."""
     width = max(40, min(columns, _WIDEST))
     for section, findings in health.findings.items():
         yield section
@@ -103,7 +103,7 @@ def cleanup_command(dry_run: bool, as_json: bool) -> None:
         show("Nothing to clean up.")
 
 
-# Where this very code lies, never the current folder: nothing of a workspace runs unasked.
+# The checkout of this module, never the current folder: nothing from a workspace may run unasked.
 _FOLDER = Path(pinfold.__file__).parents[2] / "bench"
 
 
@@ -171,7 +171,7 @@ def map_command(ctx: click.Context, form: str, output: Path | None, as_json: boo
 
 
 def mermaid(found: SystemMap) -> Iterator[str]:
-    """A flowchart, line by line."""
+    """Yield a mermaid flowchart, line by line."""
     yield "flowchart LR"
     ids = {node.id: f"n{number}" for number, node in enumerate(found.nodes)}
     for node in found.nodes:
@@ -187,7 +187,7 @@ def mermaid(found: SystemMap) -> Iterator[str]:
 
 
 def svg(found: SystemMap) -> str:
-    """The text as a picture."""
+    """Draw the text form of the map as a picture."""
     lines = list(map_page(found, _SVG_COLUMNS))
     width, height = 8 * max(map(len, lines)) + 32, 18 * len(lines) + 32
     rows = (
@@ -200,7 +200,7 @@ def svg(found: SystemMap) -> str:
 
 
 def _quote_label(text: str) -> str:
-    """Escapes what mermaid would read as syntax."""
+    """Escape what mermaid would read as syntax."""
     line = presentable_line(text)
     line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
     return _ESCAPED.sub(lambda found: f"#{ord(found[0])};", line)

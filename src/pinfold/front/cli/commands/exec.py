@@ -1,4 +1,4 @@
-"""`pinfold exec`: Python in a session, from a file or a notebook, no model at all."""
+"""`pinfold exec`: runs Python in a session, from a file or a notebook, without a model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pinfold.app.storage.exports import Target
 
 _LARGEST = 16 << 20
-"""Bytes of a program."""
+"""Largest program, in bytes."""
 
 
 @click.command("exec")
@@ -78,7 +78,7 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
     options = new_session_options(session, given["workspace"], flags_of(given))
     if options.workspace is not None:
         begin_search(options.workspace)  # the cell runs at once
-    # It is the user's own code that keeps them, and a name is for the session's variables.
+    # The code is the user's own, so it may keep notes. A session's name only decides whether variables are kept.
     toolbox = replace(options.toolbox, remembers=True)
     options = replace(options, toolbox=toolbox, **mount_settings(given))
     try:
@@ -88,7 +88,7 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
 
 
 def _target(given: Flags, name: str | None) -> AbstractContextManager[Target | None]:
-    """Where the notebook goes, held before any of its code runs."""
+    """Hold the folder for the saved notebook before any of its code runs, so that the code cannot redirect it."""
     from pinfold.app.storage.exports import Target, writable_folders
 
     if not given["target"]:
@@ -124,7 +124,7 @@ def _source(file: str | None, code: str | None) -> str:
 
 @asynccontextmanager
 async def _open_named(name: str, given: Flags) -> AsyncGenerator[Link]:
-    """The session of this name, made if there is none: by one process only, however many ask at once."""
+    """Open the session of this name, or make it. A lock ensures that only one process makes it."""
     shelf, flags = SessionStore(), flags_of(given)
     async with AsyncExitStack() as stack:
         with shelf.hold_name_lock():
@@ -155,7 +155,7 @@ async def _run_cell(opening: Opening, execute: Execute, shown: JsonLines | Strea
 def _exec_notebook(
     file: Path, opening: Opening, shown: JsonLines | Streams, target: Target | None, given: Flags
 ) -> int:
-    """Run its code cells in one session; 1 if one of them fails."""
+    """Run a notebook's code cells in one session. Returns the exit code: 1 if a cell fails."""
     from pinfold.app.clients import read_notebook, with_outputs
 
     notebook = read_notebook(file)
@@ -178,7 +178,7 @@ def _exec_notebook(
 async def _run_notebook(
     opening: Opening, notebook: Notebook, shown: JsonLines | Streams, given: Flags
 ) -> tuple[list[NotebookResult], str]:
-    """And the session, if outside text may be in what it showed."""
+    """Return the results, and the session's id if outside text may be in its output; else an empty string."""
     from pinfold.app.clients import failure_in_words, run_notebook
     from pinfold.app.storage.exports import display_label
 

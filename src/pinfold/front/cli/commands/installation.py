@@ -33,7 +33,7 @@ _PHASES = {"wait": "waiting for another pull", "download": "downloading", "check
 
 
 class _Work:
-    """A download or a build: how it goes on, and how long it took."""
+    """Shows the progress of a download or a build, and how long it took."""
 
     def __init__(self, step: float) -> None:
         self.shown = ProgressDisplay(step)
@@ -60,7 +60,7 @@ def model_command() -> None:
 def list_models(as_json: bool) -> None:
     """List available models: Pinfold's own, those of local servers, and providers whose key is set.
 
-    Each with its name for --model, its context in tokens, and how it calls tools.
+    Prints each model's name for --model, its context in tokens, and how it calls tools.
     """
     reachable = anyio.run(models.reachable_models)
     if as_json:
@@ -204,7 +204,7 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
 
 
 def build_with_progress(packages: tuple[str, ...]) -> None:
-    """Build it for a session; without a network the session starts without it."""
+    """Build the environment for a session; without a network the session starts without it."""
     say(BUILDING)
     with _Work(step=0.25) as work:
         problem = build_for_session(packages, work.report)

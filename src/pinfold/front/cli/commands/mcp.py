@@ -120,7 +120,7 @@ def add(name: str, no_check: bool, **given: Any) -> None:
                 await _connect_server(found, spec.name)
             except mcp.ServerFailed as failure:
                 mcp.forget(spec)
-                why = str(failure).replace(f" in {spec.origin}", "")  # which has no such entry
+                why = str(failure).replace(f" in {spec.origin}", "")  # the file has no such entry
                 raise mcp.ServerFailed(f"{why}; nothing was added (--no-check adds it anyway)") from None
             mcp.write_entry(name, entry)
             _tell(f"{spec.name} is added; in code it is servers.{spec.name}")
@@ -265,7 +265,7 @@ def _value(text: str) -> Json:
 
 
 async def _connect_server(found: mcp.ServerInspector, name: str) -> None:
-    # A remote server may have the user sign in meanwhile: no spinner then.
+    # No spinner for a remote server: it may ask the user to sign in.
     is_drawn = found.is_program(name) and can_be_redrawn(sys.stderr)
     spinner = Spinner(f"starting {name}")
     try:
@@ -313,7 +313,7 @@ class TerminalElicitation:
         return filled
 
     async def open_page(self, server: str, url: str, why: str) -> bool:
-        """Print the address; never open it, so that the user sees first where it leads."""
+        """Print the address and never open it, so that the user sees where it leads first."""
         if not self._is_there:
             tell(f"{server} wants you to open a page ({why}), which needs a terminal: {url}")
             return False
@@ -326,7 +326,7 @@ def _prompt(words: str) -> str:
 
 
 def _field(field: mcp.Field) -> dict[str, Json] | None:
-    """Empty if it was left out; None if a required answer is missing."""
+    """Ask for one field. Returns {} if it was left out; None if a required answer is missing."""
     choices = f" [{', '.join(field.options)}]" if field.options else ""
     words = _prompt(f"{field.question}{choices}")
     if not words.strip():

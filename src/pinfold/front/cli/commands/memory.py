@@ -18,7 +18,7 @@ from pinfold.front.pages import note_fields, notes_page
 from pinfold.text import first_line, numerous
 
 _PIPED = 10_000
-"""Columns where there is no terminal: more than any note has."""
+"""Columns used if there is no terminal: more than any note has."""
 _HERE = click.option("--here", is_flag=True, help="Only notes that sessions in this folder recall.")
 _ALL = click.option("--all", "superseded", is_flag=True, help="Also notes that newer ones have replaced.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per note.")

@@ -29,7 +29,7 @@ from pinfold.text import first_line
 
 _INTERRUPTED = 130
 _TEXT = 60
-"""Characters of a line of the list."""
+"""Most characters of a task's text in the list."""
 _REASON = 200
 _START_S = 30.0
 """How long a task in the background may take to open its session."""
@@ -38,7 +38,7 @@ _LOOK_AGAIN_S = 0.1
 
 @click.group("queue")
 def queue_command() -> None:
-    """Tasks that wait their turn. They survive restarts; `pinfold queue run` does them, from a terminal or from cron."""
+    """Tasks that wait their turn. They survive restarts; `pinfold queue run` does them, in a terminal or from cron."""
 
 
 @queue_command.command("add")
@@ -63,7 +63,7 @@ def add_task(prompt: str, given: Flags) -> QueuedTask:
 @queue_command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per task.")
 def list_command(as_json: bool) -> None:
-    """List all tasks, and what became of them."""
+    """List all tasks, with their states and answers."""
     show_rows(((task, _line(task)) for task in TaskQueue().tasks()), as_json=as_json, nothing="No tasks.")
 
 
@@ -98,7 +98,7 @@ def queue_run_command(jobs: int, wait: bool) -> int:
             claimed.release()
         if code == _INTERRUPTED or queue.is_over():
             return code
-        # Whoever added a task a moment ago may have found the queue still claimed.
+        # The process started for a task that was just added may have given up because this one held the claim.
         try:
             claimed = queue.claim()
         except ConfigError:
@@ -106,7 +106,7 @@ def queue_run_command(jobs: int, wait: bool) -> int:
 
 
 async def _run(queue: TaskQueue, jobs: int, wait: bool, ended: list[QueuedTask]) -> int:
-    """`ended`: takes up the tasks of this process."""
+    """Run the tasks that are due and add them to `ended` as they end; return the exit code."""
     stopping = anyio.Event()
 
     def start(task: QueuedTask) -> None:
@@ -127,7 +127,7 @@ async def _run(queue: TaskQueue, jobs: int, wait: bool, ended: list[QueuedTask])
 
 
 def run_in_background(prompt: str, given: Flags) -> int:
-    """Add the task and have it done by a process of its own, unless one works through the queue already."""
+    """Add the task and start a process that runs the queue; it ends at once if another process already does."""
     task = add_task(prompt, given)
     start_in_background(("queue", "run", "-j", "2"), TaskQueue().folder / "run.log")
     click.echo(task.session)
@@ -154,7 +154,7 @@ def attach_command(session: str, quiet: bool) -> int:
 
 
 def _wait_for(folder: Path, number: int) -> None:
-    """Until the session is there."""
+    """Wait until the task's session exists. Raises ConfigError if the task does not begin."""
     give_up_at = time.monotonic() + _START_S
     while not folder.is_dir() and TaskQueue().get(number).state in ("waiting", "running"):
         if time.monotonic() > give_up_at:
@@ -163,7 +163,7 @@ def _wait_for(folder: Path, number: int) -> None:
 
 
 async def _follow(session: SessionId, folder: Path, shown: Plain, turn: TurnId | None) -> int:
-    """`turn` is the one a queued task is about to begin; else the session's last."""
+    """Follow `turn`, which a queued task may be about to begin, else the session's last; return the exit code."""
     options = resume_options(session, folder, None, {})
     async with connect(folder, session, options) as link, link.subscribe(0) as feed:
         standing = await link.status()

@@ -83,7 +83,7 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     schema = None if given["output_schema"] is None else read_schema(given["output_schema"])
     options = replace(options, title=given["title"], answer_schema=schema, **mount_settings(given))
     options = with_model(options)
-    # Hundreds of megabytes: only if the user can see it, or for the built-in model, which is larger itself.
+    # This may download hundreds of megabytes: only if the user sees it, or for the built-in model, which is larger.
     if options.model in BUILTIN or sys.stderr.isatty():
         build_if_needed(given, model=str(options.model), calling=options.calling)
     folder = None if ephemeral else SessionStore().folder_of(session)
@@ -189,7 +189,7 @@ def build_if_needed(
 async def _run_turn(
     opening: Opening, command_for: Callable[[SessionStatus], Command], given: Flags, *, hints: bool = True
 ) -> int:
-    """`hints`: say how to resume a turn that did not end well."""
+    """Run a turn and return the exit code. `hints`: say how to resume a turn that did not end well."""
     shown = JsonLines() if given["as_json"] else Plain(quiet=given["quiet"])
     session, end = await follow_to_end(opening, command_for, shown)
     match end:
@@ -209,7 +209,7 @@ async def _run_turn(
 async def follow_to_end(
     opening: Opening, command_for: Callable[[SessionStatus], Command], shown: JsonLines | Plain | Streams
 ) -> tuple[SessionId, Event | None]:
-    """Show a turn or cell until it ends; its session, and its last event if there was one."""
+    """Show a turn or cell until it ends; return its session, and its last event if it did end."""
     async with submit_and_follow(opening, command_for) as talk, background() as tasks:
         tasks.start_soon(stop_on_signal, talk.link, talk.target, shown.spinner)
         if shown.spinner:
@@ -224,7 +224,7 @@ async def follow_to_end(
 async def stop_on_signal(
     link: Link, target: events.TurnId | events.ActionId | None, spinner: Spinner | None = None
 ) -> None:
-    """The first Ctrl-C interrupts the turn and keeps its state; a second one, or a turn that does not stop, ends the command."""
+    """Interrupt the turn on Ctrl-C, which keeps its state; leave on a second Ctrl-C, or if the turn does not stop."""
     with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
         await anext(signals)
         if spinner:

@@ -1,4 +1,4 @@
-"""`pinfold serve`, `pinfold up` and `pinfold mcp-server`: processes that serve browsers and programs, other commands, or MCP clients."""
+"""`pinfold serve`, `up` and `mcp-server`: serve browsers and programs, other commands, or MCP clients."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def mcp_server_command(
 
 
 def choose_model_name(workspace: Path | None, flags: Flags) -> str:
-    """The model, chosen once for all sessions."""
+    """Choose the model once for all sessions, and return its name."""
     session = new_session_id()
     try:
         return str(with_model(new_session_options(session, workspace, flags)).model)
@@ -228,7 +228,7 @@ def _serve(given: Flags) -> None:
 
 
 def _model_or_none(workspace: Path | None, flags: Flags) -> str | None:
-    """The model of new sessions. Without one, cells can still be run."""
+    """Return the model of new sessions. None if there is no model: cells can still be run."""
     try:
         return choose_model_name(workspace, flags)
     except ConfigError as error:
@@ -263,12 +263,12 @@ def _start_daemon(given: Flags) -> None:
 
 
 def _own_arguments(without: str) -> list[str]:
-    """This command as it was typed, but for one flag."""
+    """Return this command's arguments as typed, without one flag."""
     return [argument for argument in sys.argv[1:] if argument != without]
 
 
 def _login_link(running: ownership.RunningServer) -> str:
-    """An address that a page can log in with."""
+    """Return the address of the page, with a code that logs it in."""
     import httpx2
 
     headers = {"Authorization": f"Bearer {read_or_make_token(Path(running.token_file))}"}

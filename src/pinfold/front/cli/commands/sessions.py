@@ -39,7 +39,7 @@ from pinfold.text import cap_text, first_line, homely, numerous, presentable, pr
 View: TypeAlias = Literal["vars", "files", "diff", "cost", "branches"]
 _SHOWN = 4000
 _HITS = 3
-"""Shown of one session."""
+"""Most matches shown of one session."""
 _WIDE = 80
 _FOLDER = 32
 _TO_STDOUT = ("jsonl", "replay")
@@ -193,7 +193,7 @@ def _line(item: StoredSession) -> str:
 
 
 def rows(stored: Sequence[StoredSession], width: int | None = None) -> list[str]:
-    """A heading and a line for each session, fitted to the terminal; the title takes the room that is left."""
+    """Return a heading and a line for each session, fitted to the terminal; the title gets the remaining room."""
     width = width or shutil.get_terminal_size().columns
     table = {
         "ID": [str(item.id) for item in stored],
@@ -233,7 +233,7 @@ def _status(item: StoredSession) -> str:
 
 
 def ago(at: str) -> str:
-    """`3 min ago`; the day, where that says more."""
+    """Return, for example, `3 min ago`; the date after a week."""
     try:
         then = datetime.fromisoformat(at)
     except ValueError:
@@ -314,7 +314,7 @@ async def _variables(session: SessionId) -> Sequence[Mapping[str, Json]]:
 
 
 def _contents(session: SessionId, changes: Iterable[events.FileChange]) -> pages.Contents:
-    """Of files before and after, as far as they are still kept."""
+    """Return the content of files before and after their changes, as far as it is still stored."""
     found: dict[BlobId, bytes] = {}
     with read_session(SessionStore().folder_of(session), session) as (log, _):
         for blob in {blob for one in changes for blob in (one.before, one.after) if blob is not None}:

@@ -34,7 +34,7 @@ _LONGEST_SECRET = 64 << 10
 )
 @click.option("--clean-all", is_flag=True, help="Clear every such file in the folder.")
 def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool, **given: bool) -> int:
-    """Let the agent follow the instructions in FOLDER (default: this one): AGENTS.md, pinfold.toml, .mcp.json and others.
+    """Let the agent follow the instructions in FOLDER (default: this one): AGENTS.md, pinfold.toml, .mcp.json etc.
 
     Until you trust them they are ignored; a change to any of them ends the trust.
 
@@ -116,7 +116,7 @@ def explain_it(mode: Mode, as_json: bool, command: tuple[str, ...]) -> None:
 
     Put a command with pipes, variables or globs in quotes, or your shell reads them first: 'ls *.csv | wc -l'.
     """
-    # Several words are quoted, unless they can only have been meant for the shell.
+    # Several words are quoted, except operators, which can only be meant for the shell.
     words = [word if word in _OPERATORS else shlex.quote(word) for word in command]
     told = trust.explain_command(command[0] if len(command) == 1 else " ".join(words), mode)
     if as_json:
