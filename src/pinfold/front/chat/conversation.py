@@ -85,7 +85,7 @@ class Conversation(UserDialog, ChatContext):
         self.status = Status()
         self._next: tuple[SessionId | None] | None = None
         self._again: SessionTarget | None = None
-        """Set when this session is to be reopened with other options."""
+        """Set to reopen this session with other options."""
         self._commands: asyncio.Queue[str] = asyncio.Queue()
         self._shown = 0
         """Sequence number of the last event that was rendered."""
@@ -133,7 +133,7 @@ class Conversation(UserDialog, ChatContext):
             self._write(f"Continue with: pinfold -c   or: pinfold resume {place.session}", "dim")
         return 0
 
-    # What commands use
+    # Called by commands
 
     async def say(self, text: str) -> None:
         turn = events.new_turn_id()

@@ -328,7 +328,7 @@ async def chat(given: Flags) -> int:
     drawn = asyncio.create_task(frame.run())
     await asyncio.sleep(0)  # let the prompt be drawn
     try:
-        await asyncio.to_thread(import_module, "anyio._backends._asyncio")  # loaded late it would delay keys
+        await asyncio.to_thread(import_module, "anyio._backends._asyncio")  # imported later, it would delay keys
         conversation = await asyncio.to_thread(import_module, "pinfold.front.chat.conversation")
         talking = asyncio.create_task(conversation.converse(input_queue, frame, given))
         input_queue.forced = talking.cancel

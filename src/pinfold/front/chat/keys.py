@@ -128,7 +128,7 @@ def _bind_stopping(keys: KeyBindings, input_queue: InputQueue, pastes: Pastes) -
 
 
 def _bind_answering(keys: KeyBindings, input_queue: InputQueue, pastes: Pastes) -> None:
-    """While a question has the keyboard, other keys do nothing."""
+    """Bind the keys that answer a question. While it has the keyboard, other keys do nothing."""
     single = Condition(lambda: input_queue.armed and isinstance(input_queue.question, KeyQuestion | ChoiceQuestion))
     choosing = Condition(lambda: input_queue.armed and isinstance(input_queue.question, ChoiceQuestion))
     worded = Condition(lambda: input_queue.armed and isinstance(input_queue.question, WordsQuestion))

@@ -63,7 +63,7 @@ class Past(Struct, kw_only=True):
     older: int = 0
     """Number of earlier turns, which are not shown."""
     displays: int = 0
-    """Number of displays in the earlier turns."""
+    """Number of displays that came before `entries`."""
     status: Status = field(default_factory=Status)
     asked: dict[events.ActionId, events.ApprovalRequested] = {}
     """Requests that still wait for an answer."""

@@ -195,7 +195,7 @@ def colour_lines(lines: Sequence[str]) -> list[Text]:
 
 
 def _presentable(line: str, shown: LineSanitizer) -> str | None:
-    """Make a line safe. Its sign is left out meanwhile, since a secret behind it would not be recognised."""
+    """Make a line safe apart from its sign, because a secret right behind the sign would not be recognised."""
     sign = line[:1] if line[:1] in "+- " and not line.startswith(("+++ ", "--- ", "-----B", "-----E")) else ""
     rest = shown.line(line[len(sign) :])
     return None if rest is None else sign + rest

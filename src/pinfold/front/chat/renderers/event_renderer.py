@@ -66,7 +66,7 @@ class ReplyRenderer:
         self._speech.add(text)
 
     def mark_cut_off(self) -> None:
-        """End a reply that was cut off; another one may follow."""
+        """End the unfinished reply, if there is one: it was cut off, and another one may follow."""
         self._end_thinking()
         if self._speech:
             self._speech.end()

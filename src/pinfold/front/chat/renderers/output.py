@@ -1,6 +1,6 @@
 """Renders a cell's output: the last lines while it runs, the first and last lines once it has ended.
 
-Then its displays: pictures, tables and texts, and the command that shows the rest.
+Displayed pictures, tables and texts follow, with the command that shows the rest.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _without(rest: bytes, end: bytes) -> bytes | None:
 
 
 def exit_code(event: ActionFinished) -> str:
-    """Return, for example, `exit code 1` if a command ended with one; else an empty string."""
+    """Return `exit code N` if a command ended with one, else an empty string."""
     found = _EXIT.search(event.observation.rstrip("\n")) if event.outcome in ("ok", "error") else None
     return found[1] if found else ""
 
