@@ -155,7 +155,7 @@ async def _run_cell(opening: Opening, execute: Execute, shown: JsonLines | Strea
 def _exec_notebook(
     file: Path, opening: Opening, shown: JsonLines | Streams, target: Target | None, given: Flags
 ) -> int:
-    """Run a notebook's code cells in one session. Returns the exit code: 1 if a cell fails."""
+    """Run a notebook's code cells in one session; return the exit code, which is not 0 if a cell fails."""
     from pinfold.app.clients import read_notebook, with_outputs
 
     notebook = read_notebook(file)

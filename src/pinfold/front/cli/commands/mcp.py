@@ -313,7 +313,7 @@ class TerminalElicitation:
         return filled
 
     async def open_page(self, server: str, url: str, why: str) -> bool:
-        """Print the address and never open it, so that the user sees where it leads first."""
+        """Print the address and never open it, so that the user first sees where it leads."""
         if not self._is_there:
             tell(f"{server} wants you to open a page ({why}), which needs a terminal: {url}")
             return False
