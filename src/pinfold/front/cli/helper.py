@@ -122,7 +122,7 @@ class Helper:
                     self._stand_by(listener)
 
     def _fork_keeper(self) -> int:
-        """Fork the process that keeps the launcher; return a pipe that reports each launcher and closes with the process."""
+        """Fork the process that keeps the launcher; return a pipe that reports each launcher and closes with it."""
         ready, theirs = os.pipe()
         if os.fork() == 0:
             try:
