@@ -15,7 +15,7 @@ from prompt_toolkit.document import Document
 
 from pinfold.events import ModelReplied, SessionOpened, Usage, new_turn_id
 from pinfold.front.chat.completion import ChatCompleter, FileHistory, files_below, rank_paths
-from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion
+from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
 from pinfold.front.chat.keys import Pastes
 from pinfold.front.chat.status_line import Status, short
 
@@ -133,6 +133,21 @@ def test_a_key_counts_only_after_the_question_stood_and_nobody_was_typing() -> N
         assert input_queue.press("Y") == ""
         assert await asked == "y"
         assert input_queue.question is None
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_secret_is_taken_as_soon_as_its_question_is_shown(*, hidden: bool) -> None:
+    async def scene() -> None:
+        input_queue = InputQueue(lambda: 0.0)
+        question = WordsQuestion("groq needs a key", "key:", may_be_empty=False, hidden=hidden)
+        asked = asyncio.create_task(input_queue.ask(question))
+        await asyncio.sleep(0)
+        input_queue.on_drawn()
+        await asyncio.sleep(0)
+        assert input_queue.armed is hidden
+        asked.cancel()
 
     asyncio.run(scene())
 

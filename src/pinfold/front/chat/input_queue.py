@@ -92,7 +92,7 @@ class WordsQuestion(Question):
         super().__init__(title)
         self.label = label
         self.may_be_empty = may_be_empty
-        self.follows = follows
+        self.follows = follows or hidden  # a secret pasted early must not end up in the visible input line
         self.hidden = hidden
 
     def enter(self, text: str) -> None:
