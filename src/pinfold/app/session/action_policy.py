@@ -116,7 +116,7 @@ class ActionPolicy(Struct, kw_only=True):
         return _ask_about_change(tool, self.servers) if self.servers and tool.held else None
 
     def effect(self, action: Action) -> Effect:
-        """Return the effect. A shell command is `once`, as nothing enforces that it only reads unless it runs so."""
+        """Return the effect. A shell command is `once`: unless run read-only, it is not forced to only read."""
         if isinstance(action, RunCell) or action.tool == SHELL:
             return "once"
         return self.facts(action).effect

@@ -31,7 +31,7 @@ _OTHER_WORDS: Mapping[str, TaskStatus] = {
     "cancelled": "dropped",
     "canceled": "dropped",
 }
-"""What models say instead."""
+"""Other words that models use for a status."""
 
 
 def plan_tools(log: Log, read_state: Callable[[], State]) -> list[AnyTool]:
