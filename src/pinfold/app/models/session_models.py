@@ -81,7 +81,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
         return replace(self, keys={**load_stored_keys(), **self.keys})
 
     def missing_key(self, model: str) -> ProviderKey | None:
-        """Return the key that this model's provider lacks; None if it lacks none. Raises UnknownModel."""
+        """Return the key that this model's provider needs if it is not set; else None. Raises UnknownModel."""
         provider = parse_model_name(model, self.access()).provider
         wanted = [key for key in provider_keys() if key.provider == provider]
         return wanted[0] if wanted and not any(self.keys.get(key.variable) for key in wanted) else None

@@ -68,7 +68,7 @@ class ActionPolicy(Struct, kw_only=True):
     is_untrusted: bool = False
     """True if the session had read outside text at the last verdict."""
     has_met_outside_text: bool = False
-    """Also set without a call, as by a file of another session; recorded when the action ends."""
+    """True once outside text came in, even without a call, as by another session's file; recorded at an action's end."""
     is_parent_untrusted: Callable[[], bool] = lambda: False
     """In a sub-agent: returns True if the parent session has read outside text."""
     caller_tools: frozenset[str] = frozenset()
@@ -116,7 +116,7 @@ class ActionPolicy(Struct, kw_only=True):
         return _ask_about_change(tool, self.servers) if self.servers and tool.held else None
 
     def effect(self, action: Action) -> Effect:
-        """Return the effect. A shell command is `once`: unless run read-only, it is not forced to only read."""
+        """Return the effect. A shell command is `once`, because only a read-only run enforces that it just reads."""
         if isinstance(action, RunCell) or action.tool == SHELL:
             return "once"
         return self.facts(action).effect

@@ -98,7 +98,7 @@ class AgentRun(Struct, kw_only=True):
 
 
 def runs_in(observation: str) -> list[dict[str, Json]]:
-    """Read the record of one call: name, session, status, answer, line of each sub-agent. Empty if it is no record."""
+    """Read the record of one call: name, session, status, answer, line of each sub-agent. Empty if it is not one."""
     try:
         told = convert(parse_json(observation), list[dict[str, Json]])
     except (BadEvent, ValidationError):
@@ -145,7 +145,7 @@ def check_model(name: str, own: str, calling: CallOptions) -> None:
 
 
 def _are_in_one_place(own: ModelRef, meant: ModelRef) -> bool:
-    if own.provider in FILES:  # a script may name others in its own folder
+    if own.provider in FILES:  # scripts in the same folder count as one place
         return own.provider == meant.provider and Path(own.model).parent == Path(meant.model).parent
     return (own.provider, own.url) == (meant.provider, meant.url)
 

@@ -74,7 +74,7 @@ def _describe_variable(one: Variable) -> str:
 
 
 def needs_network(error: str) -> bool:
-    """Return True if a traceback ends in an error that code gets when it connects from the sandbox."""
+    """Return True if a traceback ends in an error that code gets for network access in the sandbox."""
     last = error.rstrip().rpartition("\n")[2]
     return any(words in last for words in _UNREACHABLE)
 

@@ -1,4 +1,4 @@
-"""The operator log, for finding faults in Pinfold itself: rotated and redacted. Sessions are in their event logs."""
+"""The operator log, for faults in Pinfold itself: rotated and redacted. A session's history is in its event log."""
 
 from __future__ import annotations
 

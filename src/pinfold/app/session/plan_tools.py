@@ -87,7 +87,7 @@ def _clean(text: str) -> str:
 
 
 def read_task(number: int, item: Json) -> PlanTask:
-    """A task as a model or a user writes it. Raises BadCall."""
+    """Read a task as a model or a user writes it. Raises BadCall."""
     match item:
         case str(text):
             marked = re.match(r"\s*(?:[-*]\s*)?\[([ xX>-])\]\s*(?:\d+\.\s*)?", text)

@@ -71,7 +71,7 @@ class FilePins:
 
 
 def identity(spec: ServerSpec) -> str:
-    """Hash how a server is started or reached. Keys are left out, as they may change; other variables count."""
+    """Hash how a server is started or reached, with variables that may decide what runs; without keys, which change."""
     known: list[Json] = [spec.transport, spec.command, list(spec.args), spec.cwd, spec.url]
     if variables := {name: value for name, value in spec.env.items() if not secrets_in({name: value})}:
         known.append(variables)

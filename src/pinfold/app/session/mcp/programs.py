@@ -222,7 +222,7 @@ class _SandboxedProgram(_Program, ByteSendStream):
             self._stirred.set()
 
     async def on_call(self, tool: str, args: Mapping[str, Json]) -> Answer:
-        """Answer a call of the relay. The program inside can forge calls, but only harms its own output so."""
+        """Answer a call of the relay. The program inside can forge calls, but that affects only its own output."""
         match args:
             case {"out": str(out), "err": str(err), "full": bool(is_full)} if tool == "relay":
                 pass

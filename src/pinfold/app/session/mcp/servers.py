@@ -90,7 +90,7 @@ class SessionServers:
             yield line
 
     async def start_servers(self, *names: str) -> None:
-        """Start servers concurrently, which registers their tools. Raises BadCall only if a single one is named."""
+        """Start servers concurrently and register their tools. A failure raises BadCall only if one server is named."""
         failed: list[ToolError] = []
 
         async def start(name: str) -> None:
@@ -161,7 +161,7 @@ class SessionServers:
         return text
 
     def _wrap_tool(self, tool: AnyTool) -> AnyTool:
-        """Wrap a tool for this session: during a call the server may ask, and a held tool was agreed to before it."""
+        """Wrap a tool for this session: the server may send requests during a call; a held tool was approved before."""
 
         async def call_tool(**arguments: Any) -> Any:
             with self._asking.track_call(tool.server), self._record_failures():
