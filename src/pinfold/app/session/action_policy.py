@@ -68,7 +68,7 @@ class ActionPolicy(Struct, kw_only=True):
     is_untrusted: bool = False
     """True if the session had read outside text at the last verdict."""
     has_met_outside_text: bool = False
-    """True once outside text came in, even without a call, as by another session's file; recorded at an action's end."""
+    """True once outside text came in, even without a call, as by another session's file; recorded after the action."""
     is_parent_untrusted: Callable[[], bool] = lambda: False
     """In a sub-agent: returns True if the parent session has read outside text."""
     caller_tools: frozenset[str] = frozenset()

@@ -140,7 +140,7 @@ class Agents(Struct, kw_only=True):
         )
 
     def is_untrusted(self) -> bool:
-        """Return True if the session has read outside text, including text that a sub-agent's code fetched through it."""
+        """Return True if the session has read outside text, including what a sub-agent's code fetched through it."""
         return self.runner.judging.has_met_outside_text or self.runner.state().untrusted
 
     @property
