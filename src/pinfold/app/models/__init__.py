@@ -1,4 +1,4 @@
-"""The models a session asks: configured, local, and the default where none is named."""
+"""The models that a session calls: configured, local, and the default if none is named."""
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 

@@ -1,6 +1,6 @@
-"""Parts of Pinfold that are installed when they are needed: which there are, and adding one to the installation that runs.
+"""Extras, the optional parts of Pinfold: which there are, and how to add one to the running installation.
 
-A part stays when Pinfold is set up or upgraded again: whatever put Pinfold where it is, is asked to add it.
+The tool that installed Pinfold also adds the extra, so that it remains after an upgrade or a new setup.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Kind: TypeAlias = Literal["checkout", "uv tool", "pipx environment", "environmen
 
 
 class ExtraFailed(PinfoldError):
-    """It could not be added. Says why and what helps."""
+    """An extra could not be added. Says why and what helps."""
 
 
 class Extra(Struct, frozen=True):
     words: str
-    """What it is for."""
+    """What the extra is for."""
     modules: tuple[str, ...]
-    """What can be imported once it is there."""
+    """Modules that can be imported once it is installed."""
 
 
 EXTRAS: Mapping[str, Extra] = {
@@ -64,7 +64,7 @@ class Installation(Struct, frozen=True):
 
 
 def installation() -> Installation:
-    """The one that runs."""
+    """Return the running installation."""
     prefix = Path(sys.prefix)
     if (_ROOT / "scripts" / "bootstrap.sh").exists() and prefix.resolve() == (_ROOT / ".venv").resolve():
         return Installation("checkout", _ROOT)
@@ -80,7 +80,7 @@ def missing_modules(name: str) -> list[str]:
 
 
 def requirements(*names: str) -> list[str]:
-    """What these parts need, as this version of Pinfold names it."""
+    """Return the requirements of these extras, as this version of Pinfold declares them."""
     try:
         declared = requires("pinfold") or []
     except PackageNotFoundError:
@@ -90,7 +90,7 @@ def requirements(*names: str) -> list[str]:
 
 
 def extra_for(model: str, calling: CallOptions) -> str | None:
-    """The one that this model needs and that is not there."""
+    """Return the extra that this model needs and that is not installed; None if it needs none."""
     from pinfold.model.chain import check_installed
 
     try:
@@ -101,7 +101,7 @@ def extra_for(model: str, calling: CallOptions) -> str | None:
 
 
 def add_extras(names: Sequence[str], on_progress: OnProgress) -> None:
-    """Install them beside Pinfold and see that they can be imported. Blocks. Raises ExtraFailed."""
+    """Install extras next to Pinfold, and check that they can be imported. Blocks. Raises ExtraFailed."""
     here = installation()
     folder = here.folder / ".venv" if here.kind == "checkout" else here.folder
     if not os.access(folder, os.W_OK):
@@ -119,7 +119,7 @@ def add_extras(names: Sequence[str], on_progress: OnProgress) -> None:
 
 
 def _check_imports(name: str) -> None:
-    """In a process of its own: what was loaded here before may be of another version. No folder of the user's is on its path."""
+    """Import in a new process without the user's folders on its path: this one may have loaded other versions."""
     program = f"import {', '.join(EXTRAS[name].modules)}"
     try:
         done = subprocess.run(
@@ -144,13 +144,13 @@ OnLine: TypeAlias = Callable[[str], None]
 
 
 def _into_checkout(names: Sequence[str], here: Installation, on_line: OnLine) -> None:
-    """By the script that sets the checkout up: it keeps to uv.lock, and brings them again whenever it starts over."""
+    """Add with the script that sets up the checkout: it keeps to uv.lock, and adds them again at each new setup."""
     script = here.folder / "scripts" / "bootstrap.sh"
     _run(["bash", "-c", 'source "$0" && add_extras "$@"', script, *names], {}, on_line)
 
 
 def _into_uv_tool(names: Sequence[str], here: Installation, on_line: OnLine) -> None:
-    """With all it was installed with, so that `uv tool upgrade` knows of both."""
+    """Reinstall with everything it was installed with, so that `uv tool upgrade` knows of both."""
     receipt = tomllib.loads((here.folder / "uv-receipt.toml").read_text(encoding="utf-8"))["tool"]
     command = [find_uv(), "tool", "install"]
     for entry in receipt["requirements"]:
@@ -170,7 +170,7 @@ def _into_uv_tool(names: Sequence[str], here: Installation, on_line: OnLine) -> 
 
 
 def _requirement(entry: Mapping[str, Json], extras: Iterable[str]) -> str:
-    """An entry of uv's receipt as a requirement is written."""
+    """Format an entry of uv's receipt as a requirement."""
     named = entry["name"] + (f"[{','.join(dict.fromkeys(extras))}]" if extras else "")
     if place := entry.get("path") or entry.get("directory"):
         return f"{named} @ {Path(place).as_uri()}"
@@ -215,7 +215,7 @@ def _run(command: Sequence[str | Path], variables: Mapping[str, str], on_line: O
     root = Path("/")  # no project's settings apply there
 
     def explain(said: str) -> str:
-        """uv's reason; without one, the last line, which is the script's own."""
+        """Return uv's reason; if there is none, the last line, which is the script's own."""
         if re.search(r"^\s*(?:error:|\u00d7)", said, re.MULTILINE):
             return explain_failure(said, running_python(), Path(sys.prefix))
         return first_line((said.strip().splitlines() or ["nothing was said"])[-1].removeprefix("pinfold: "), 300)
@@ -224,6 +224,6 @@ def _run(command: Sequence[str | Path], variables: Mapping[str, str], on_line: O
 
 
 def _is_there(module: str) -> bool:
-    with suppress(ModuleNotFoundError):  # of the package it would be in
+    with suppress(ModuleNotFoundError):  # raised if its parent package is missing
         return find_spec(module) is not None
     return False

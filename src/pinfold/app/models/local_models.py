@@ -1,4 +1,4 @@
-"""Models of this machine, and which one is used if none is named: a local server, then `builtin`. Never a provider unasked."""
+"""Models on this machine, and the default: a local server, else `builtin`. A provider is never used unasked."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ELSEWHERE = (*(name for name, service in SERVICES.items() if not service.is_loc
 
 
 def models_dir() -> Path:
-    """Where weights are, once for this user."""
+    """Return the folder of model weights, one for each user."""
     return private_dir(data_dir()) / "models"
 
 
 async def pull_model(name: str, on_progress: OnPulling) -> Path | None:
-    """Fetch weights by name, or let Ollama fetch `ollama:NAME`; the file, if it is ours. Raises PinfoldError."""
+    """Fetch weights by name and return the file, or let Ollama fetch `ollama:NAME`. Raises PinfoldError."""
     scheme, colon, model = name.partition(":")
     if colon and scheme == "ollama" and model:
         await pull_for_ollama(model, ollama_url(os.environ), on_progress)
@@ -54,14 +54,14 @@ class BuiltinModel(Struct, frozen=True, kw_only=True):
 
 
 class Key(Struct, frozen=True, kw_only=True):
-    """A provider that can be reached with a key of the user's, by the variable that holds it."""
+    """A provider for which the user has a key, and the variable that holds the key."""
 
     provider: str
     variable: str
 
 
 class Reachable(Struct, frozen=True, kw_only=True):
-    """Everything that could answer."""
+    """All models that could answer."""
 
     inside: tuple[BuiltinModel, ...]
     servers: tuple[FoundServer, ...]
@@ -69,12 +69,12 @@ class Reachable(Struct, frozen=True, kw_only=True):
 
 
 async def reachable_models() -> Reachable:
-    """What is here, what answers on this machine, and whose keys are set. No provider is asked."""
+    """Return built-in models, local servers that answer, and providers whose keys are set. Contacts no provider."""
     return replace(models_here(), servers=await probe(os.environ))
 
 
 def models_here() -> Reachable:
-    """What is known without asking any server."""
+    """Return what is known without contacting any server."""
     folder, keys = models_dir(), _keys()
     return Reachable(
         inside=tuple(BuiltinModel(weights=of, path=weights_at(of, folder)) for of in CATALOGUE.values()),
@@ -89,7 +89,7 @@ def models_here() -> Reachable:
 
 
 def _keys() -> Mapping[str, str]:
-    """Of the environment, of this folder's `.env` if that is trusted, and secrets of the user's."""
+    """Return keys from the environment, from this folder's `.env` if it is trusted, and from the user's secrets."""
     try:
         of_folder = keys_of(read_trusted_files(current_folder()).files.get(VARIABLES, b""))
     except ConfigError:  # reported when the configuration is used
@@ -98,13 +98,13 @@ def _keys() -> Mapping[str, str]:
 
 
 def find_weights(name: str) -> tuple[Weights, Path | None]:
-    """The weights of this name, and where they are if they are here."""
+    """Return the weights of this name, and their path if they were fetched."""
     weights = weights_named(name)
     return weights, weights_at(weights, models_dir())
 
 
 def list_model_names() -> list[str]:
-    """Names of models that are known without asking a server: aliases, what is here, and whose keys are set."""
+    """List model names known without contacting a server: configured, aliases, built-in, and providers with a key."""
     from pinfold.app.config.layers import load_config
 
     config = load_config().config
@@ -128,7 +128,7 @@ class ModelChoice(Struct, frozen=True, kw_only=True):
 
 
 async def choose_model() -> ModelChoice:
-    """Raises ConfigError, which names what could be had and how."""
+    """Choose the default model. If there is none, raises ConfigError, which says how to get one."""
     return choose_among(await reachable_models())
 
 

@@ -1,4 +1,4 @@
-"""From configuration to the models a session asks: keys, folders, fallbacks, and what is remembered of them."""
+"""Builds a session's models from configuration: keys, folders, fallbacks, and their stored spending and failures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ALSO = ("OLLAMA_HOST", "HF_TOKEN", "HF_ENDPOINT")
 
 
 class CallOptions(Struct, frozen=True, kw_only=True):
-    """How models are called, apart from which."""
+    """How models are called, whichever is chosen."""
 
     fallback: tuple[str, ...] = ()
     escalate: str = ""
@@ -62,12 +62,12 @@ class CallOptions(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, keys: Mapping[str, str] | None = None) -> CallOptions:
-        """`keys` are for where the environment has none, and the user's secrets for where neither has."""
+        """Build from configuration. A key comes from the environment, else `keys`, else the user's secrets."""
         known = keys_in({**load_stored_keys(), **(keys or {}), **os.environ}, config.model.key_env)
         return convert({**asdict(config.model), **asdict(config.models), "keys": known}, cls)
 
     def with_key(self, model: str, key: str) -> CallOptions:
-        """The provider of this model is shown this key. Raises UnknownModel, ConfigError."""
+        """Return options that give this key to the model's provider. Raises UnknownModel, ConfigError."""
         provider = parse_model_name(model, self.access()).provider
         key_env = self.key_env or ("PINFOLD_API_KEY" if provider == "url" else "")
         wanted = key_variables(provider, key_env)
@@ -77,11 +77,11 @@ class CallOptions(Struct, frozen=True, kw_only=True):
         return replace(self, keys={**self.keys, **dict.fromkeys(wanted, key)}, key_env=key_env)
 
     def with_stored_keys(self) -> CallOptions:
-        """Also those that were kept since."""
+        """Return options with the keys that the user has stored since."""
         return replace(self, keys={**load_stored_keys(), **self.keys})
 
     def missing_key(self, model: str) -> ProviderKey | None:
-        """What the provider of this model wants and was not given. Raises UnknownModel."""
+        """Return the key that this model's provider needs if it is not set; else None. Raises UnknownModel."""
         provider = parse_model_name(model, self.access()).provider
         wanted = [key for key in provider_keys() if key.provider == provider]
         return wanted[0] if wanted and not any(self.keys.get(key.variable) for key in wanted) else None
@@ -93,7 +93,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
 
 
 def is_usable(model: str, calling: CallOptions) -> bool:
-    """Whether a session could begin with it: known, with what it needs installed and its key set. Sends no request."""
+    """Return True if a session could use the model: it is known, installed, and its key is set. Sends no request."""
     from pinfold.model.chain import check_usable
 
     with contextlib.suppress(ModelError):
@@ -103,14 +103,14 @@ def is_usable(model: str, calling: CallOptions) -> bool:
 
 
 def uv_path() -> Path | None:
-    """What installs the runtime of a local model, if it is here."""
+    """Return the path of uv, which installs the runtime of local models; None if it is not found."""
     with contextlib.suppress(EnvironmentFailed):
         return Path(find_uv())
     return None
 
 
 def keys_in(environment: Mapping[str, str], also: str = "") -> dict[str, str]:
-    """What models may be reached with: nothing else of the environment goes to them."""
+    """Return the variables with which models are reached; nothing else of the environment goes to them."""
     return {
         name: value
         for name, value in environment.items()
@@ -119,7 +119,7 @@ def keys_in(environment: Mapping[str, str], also: str = "") -> dict[str, str]:
 
 
 class NoModel:
-    """Stands where a model would: in sessions that only run the user's own cells, or whose model is gone."""
+    """Stands in for a model in sessions that only run the user's own cells, or whose model is unavailable."""
 
     def __init__(self, name: str, problem: PinfoldError) -> None:
         self.name = name
@@ -137,7 +137,7 @@ class SessionModels(Struct, frozen=True, kw_only=True):
     escalate: Model | None = None
     profile: Profile = "full"
     notices: tuple[str, ...] = ()
-    """Who of the others cannot be had, and why."""
+    """Fallback and escalation models that are unavailable, and why."""
 
     async def close(self) -> None:
         for model in (self.model, *self.fallbacks, self.escalate):
@@ -148,7 +148,7 @@ class SessionModels(Struct, frozen=True, kw_only=True):
 def select_models(
     wanted: str | Model | None, past: str, entries: Iterable[Entry], calling: CallOptions
 ) -> SessionModels:
-    """The model asked for, or ModelError; the one the session had, even if it cannot be had now."""
+    """Return the wanted model, or raise ModelError; if none is wanted, the past one, even if it is unavailable now."""
     access = calling.access()
     later = replace(access, warm=False)
     missing: list[str] = []
@@ -183,11 +183,11 @@ def select_models(
 
 
 def native_form(asked: SessionModels, calling: CallOptions, schema: Json) -> dict[str, Json]:
-    """The setting by which a provider itself keeps answers to a schema, where that goes together with tools."""
-    if schema is None or asked.fallbacks or asked.escalate:  # who stands in may not know it
+    """Return the setting with which a provider enforces the schema, if that works together with tools."""
+    if schema is None or asked.fallbacks or asked.escalate:  # a fallback may not support it
         return {}
     with contextlib.suppress(UnknownModel):
-        # Local servers that do either, tools or a form, seldom do both.
+        # Local servers that support either tools or a schema seldom support both at once.
         if parse_model_name(asked.model.name, calling.access()).provider == "openai":
             return {ANSWER_FORM: schema}
     return {}
@@ -201,7 +201,7 @@ class SpendingLedger:
 
     def add(self, usage: Usage, cost: float | None) -> None:
         line = msgspec.json.encode(Spent(tokens=usage.total, cost=cost)) + b"\n"
-        # What cannot be counted must not stop the turn that was just paid for.
+        # A failed count must not stop the turn that was just paid for.
         with contextlib.suppress(OSError, ConfigError):
             private_dir(self._folder)
             with self._today().open("ab") as file:
@@ -227,7 +227,7 @@ class _StoredLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BreakerStore(Lines):
-    """What circuit breakers know of models, for all processes of this user: a small file for each that failed last."""
+    """The state of models' circuit breakers, for all processes of this user: a small file for each failing model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -237,8 +237,8 @@ class BreakerStore(Lines):
         return Breaker(clock=time.time, lines=self)
 
     def change(self, name: str, change: Callable[[Line], Line]) -> Line:
-        """Under a lock, so that of two processes one probes. Without a disk to write to, for this process alone."""
-        if not name.startswith(the_model("")):  # two projects may have tools of one name
+        """Change a line under a lock, so that only one process probes. If the disk fails, change it here only."""
+        if not name.startswith(the_model("")):  # tools are not shared: two projects may have tools of the same name
             return super().change(name, change)
         path = self._folder / f"{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:16]}.json"
         try:
@@ -255,7 +255,7 @@ class BreakerStore(Lines):
             return super().change(name, change)
 
     def all(self) -> dict[str, float]:
-        """When each was opened."""
+        """Return when each open breaker was opened."""
         found = [known for path in sorted(self._folder.glob("*.json")) if (known := _read(path))]
         return {known.name: known.line.opened_at for known in found if known.line.opened_at is not None}
 
@@ -267,18 +267,18 @@ def _read(path: Path) -> _StoredLine | None:
 
 
 _HOSTS = {"anthropic": "api.anthropic.com", "google": "generativelanguage.googleapis.com", "cohere": "api.cohere.com"}
-"""Of providers that are reached through the extra `providers`."""
+"""Hosts of providers that are reached through the extra `providers`."""
 
 
 class ProviderKey(Struct, frozen=True, kw_only=True):
     provider: str
     variable: str
     host: str
-    """The only one it is sent to."""
+    """The only host that the key is sent to."""
 
 
 def provider_keys() -> Iterator[ProviderKey]:
-    """All there could be; none of a provider whose address the environment changes."""
+    """Yield all possible keys; none of a provider whose address the environment changes."""
     for provider, service in SERVICES.items():
         if not (service.address and os.environ.get(service.address)):
             host = urlsplit(service.url).hostname or ""
@@ -288,7 +288,7 @@ def provider_keys() -> Iterator[ProviderKey]:
 
 
 def load_stored_keys() -> dict[str, str]:
-    """Keys of providers that the user keeps as secrets, by variable."""
+    """Return the provider keys among the user's secrets, by variable."""
     found: dict[str, str] = {}
     with contextlib.suppress(ConfigError):  # `pinfold secret list` says what is wrong with it
         secrets = Secrets()

@@ -1,4 +1,4 @@
-"""A live session put together: sandbox, tools, policy, approvals and checkpoints behind the engine's ports."""
+"""Builds a live session: sandbox, tools, policy, approvals and checkpoints behind the engine's ports."""
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 

@@ -1,4 +1,4 @@
-"""From an action to the verdict on it: finds out what policy must know, and what the user is shown."""
+"""Judges actions: collects the facts that policy needs, and the preview that the user is shown."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from pinfold.net import Destination
 
 SHOWN = 200_000
-"""Characters of what an action would do; a longer one is refused, because the user could not see what they allow."""
+"""Longest preview in characters; a longer one is refused, because the user could not see what they allow."""
 COMMAND = 20_000
-"""Characters of a command or a cell that is asked about."""
+"""Longest command or cell that the user can be asked about, in characters."""
 _SAYS = 200
-"""Characters of what a tool says of itself that are shown with a question."""
+"""Longest tool description shown with a question, in characters."""
 SHELL = "shell"
 QUESTION = "ask_user"
 PROMOTE = "promote_skill"
@@ -56,23 +56,23 @@ class ActionPolicy(Struct, kw_only=True):
     privacy: Privacy
     inside: Inside
     handed: frozenset[str] = frozenset()
-    """Tools the user handed over in person."""
+    """Tools that the user passed directly, as in `Agent(tools=...)`."""
     rules: Rules = field(default_factory=Rules)
     grants: Grants
-    """For always."""
+    """Grants of the scope "always"."""
     guards: Guards = field(default_factory=Guards)
     servers: SessionServers | None = None
-    """Of MCP."""
+    """The MCP servers."""
     flows: Flows = field(default_factory=Flows)
     skills: SessionSkills | None = None
     is_untrusted: bool = False
     """True if the session had read outside text at the last verdict."""
     has_met_outside_text: bool = False
-    """Set outside of any call, as by a file of another session; recorded when the action ends."""
+    """True once outside text came in, even without a call, as by another session's file; recorded after the action."""
     is_parent_untrusted: Callable[[], bool] = lambda: False
-    """Of a sub-agent: whether the session that it comes from has read outside text."""
+    """In a sub-agent: returns True if the parent session has read outside text."""
     caller_tools: frozenset[str] = frozenset()
-    """Tools of the client: it runs them, and decides whether to."""
+    """Tools that the client runs itself, after deciding whether to."""
 
     def judge(self, action: Action, given: Given) -> Verdict:
         if isinstance(action, CallTool) and action.tool in self.caller_tools:
@@ -87,7 +87,7 @@ class ActionPolicy(Struct, kw_only=True):
             facts = replace(facts, may_leave=self.flows.allows(action.tool, self.destination(action)))
         self.has_met_outside_text = self.has_met_outside_text or self.is_parent_untrusted()
         self.is_untrusted = given.untrusted or self.has_met_outside_text
-        # A cell that runs has read what there is to read, though its end is not on record yet.
+        # A running cell may have read all private data already, although its end is not recorded yet.
         taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=self.is_untrusted)
         if connects and taint.is_full and given.mode != "full" and not facts.may_leave:
             return Deny(NO_TUNNELS.format(facts.target.partition(":")[0]), rule="taint")
@@ -100,9 +100,9 @@ class ActionPolicy(Struct, kw_only=True):
         if given.stopped and isinstance(verdict, Ask) and isinstance(action, CallTool):
             return replace(verdict, reason=_why_stopped(action, given.stopped))
         tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
-        # A yes for longer is offered only where it covers the same call next time: a grant, or else a flow.
+        # A lasting yes is offered only if it would cover the same call next time: as a grant, or else as a flow.
         if isinstance(verdict, Ask) and verdict.pattern:
-            if tool is not None and tool.trust == "untrusted":  # of what it gives
+            if tool is not None and tool.trust == "untrusted":  # `trust` is about its results
                 taint = replace(taint, untrusted=True)
             again = decide(grants=given.grants | {verdict.pattern}, taint=taint)
             if isinstance(again, Ask):
@@ -110,19 +110,19 @@ class ActionPolicy(Struct, kw_only=True):
         return verdict if tool is None or isinstance(verdict, Deny) else self._ask_in_every_mode(tool) or verdict
 
     def _ask_in_every_mode(self, tool: AnyTool) -> Verdict | None:
-        """For what a person must see each time, whatever they granted."""
+        """Return the question for a tool that the user must be asked about each time, whatever they granted."""
         if tool.name == PROMOTE and self.skills:
             return Ask(reason=_PROMOTING.format(_OUTSIDE if self.is_untrusted else ""), rule="a new tool")
         return _ask_about_change(tool, self.servers) if self.servers and tool.held else None
 
     def effect(self, action: Action) -> Effect:
-        """A shell command is only believed to read, unless it is held to it."""
+        """Return the effect. A shell command is `once`, because only a read-only run enforces that it just reads."""
         if isinstance(action, RunCell) or action.tool == SHELL:
             return "once"
         return self.facts(action).effect
 
     def counts_as_cell(self, action: Action) -> bool:
-        """Whether it may change the workspace from inside the session, so that an undo takes it back."""
+        """Return True if it may change the workspace from inside the session, so that undo can revert it."""
         if isinstance(action, RunCell):
             return True
         reach = self.facts(action).reach
@@ -139,7 +139,7 @@ class ActionPolicy(Struct, kw_only=True):
         if self.servers and (facts := server_facts(action, tool, self.servers)):
             return facts
         if tool is None:
-            return Facts(effect="pure", reach="nothing")  # it does nothing but say that it is not there
+            return Facts(effect="pure", reach="nothing")  # the call only reports that there is no such tool
         reach, target = tool.reach_of(action.given)
         if action.tool == SHELL:
             where = "host" if reach == "host" else "sandbox"
@@ -148,7 +148,7 @@ class ActionPolicy(Struct, kw_only=True):
             return Facts(effect="once", reach="protected", target=path)
         if reach == "network":
             return self._network(self.destination(action), tool.effect, handed=tool.name in self.handed)
-        # The name of a package goes to the index, and a name can say anything.
+        # The name of a package is sent to the index, and a name can carry data.
         leaves = reach in ("outside", "packages") and tool.effect != "pure"
         handed = tool.name in self.handed
         return Facts(effect=tool.effect, reach=reach, target=target, handed=handed, leaves=leaves)
@@ -158,7 +158,7 @@ class ActionPolicy(Struct, kw_only=True):
         return Facts(effect=effect, reach="network", target=str(to or ""), listed=listed, handed=handed, leaves=True)
 
     def destination(self, action: Action) -> Destination | None:
-        """Whom a call reaches, in the one form that is compared and connected to."""
+        """Return where a call connects, in the canonical form used to compare and to connect."""
         if isinstance(action, RunCell):
             return None
         tool = self.registry.get(action.tool)
@@ -227,7 +227,7 @@ class ActionPolicy(Struct, kw_only=True):
             lines += await to_thread.run_sync(self._show_named_files, command, workdir)
         elif script.deletes:
             found = await measure(self.inside, script.deletes)
-            # What find and git choose among all that lies there is not known before.
+            # It is not known in advance which of these files `find` or `git` chooses.
             chosen = any(one.name in ("find", "git") for one in script.commands)
             about = "more than " if found.more else "at most " if chosen else ""
             size = f"{about}{found.files:,} files, {found.bytes:,} bytes"
@@ -275,12 +275,12 @@ def _question(action: CallTool) -> Ask:
 
 
 _SHOWN_DIFFERENCE = 16_000
-"""Characters of a difference that can be agreed to in passing: all of it must fit before the user's eyes."""
+"""Longest difference that an approval can show, in characters: the user must see all of it."""
 _RULE = "changed since you agreed"
 
 
 def server_facts(action: CallTool, tool: AnyTool | None, servers: SessionServers) -> Facts | None:
-    """None for what is no server's."""
+    """Return the facts of a call to an MCP server; None for other calls."""
     if servers.is_sampling(action):
         return Facts(effect="once", reach="outside")
     if tool is None or tool.server not in servers.names:
@@ -290,7 +290,7 @@ def server_facts(action: CallTool, tool: AnyTool | None, servers: SessionServers
 
 
 def _ask_about_change(tool: AnyTool, servers: SessionServers) -> Verdict:
-    """A tool that is not what the user agreed to is asked about each time, in every mode; no grant covers it."""
+    """Ask about a tool that changed since the user agreed to it: each time, in every mode; no grant covers it."""
     server = tool.server
     if len(servers.difference(server).text) > _SHOWN_DIFFERENCE:
         return Deny(

@@ -1,4 +1,4 @@
-"""Performs the engine's actions: cells in the sandbox, calls by the tools, policy before both."""
+"""Performs the engine's actions: runs cells in the sandbox, calls tools, and applies policy before both."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _READING = ("files", "workspace", "protected", "outside", "host")
-"""Reaches of actions that may read the user's own files."""
+"""Values of `reach` with which an action may read the user's own files."""
 VALUE = 200_000
-"""Characters of a cell's value, or error, that are recorded."""
+"""Longest recorded value or error of a cell, in characters."""
 _LARGE = 1_000_000
-"""Characters of output that take a while to keep."""
+"""Output of this many characters or more is stored in a thread."""
 
 
 class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     registry: Registry
     judging: ActionPolicy
     servers: SessionServers | None = None
-    """Of MCP."""
+    """The MCP servers."""
     catalogue: Catalogue | None = None
-    """What code finds in `servers`."""
+    """Contents of the package `servers`, which code imports."""
     skills: SessionSkills | None = None
     output: LimitsConfig = LimitsConfig()
     start_agents: Callable[[CallTool], Awaitable[Performed]] | None = None
-    """Runs sub-agents, where there can be any."""
+    """Runs sub-agents; None if the session cannot have any."""
     state: Callable[[], State] = State
-    """The session's state, once it is there."""
+    """Returns the session's state; replaced once the engine's core exists."""
     on_untrusted: Callable[[], Awaitable[None]] | None = None
-    """Of a sub-agent: tells the session that it comes from."""
+    """In a sub-agent: tells the parent session that outside text was read."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,7 +76,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         self.effect, self.judge, self.preview_action = policy.effect, policy.judge, policy.preview_action
         self.schemas, self.counts_as_cell = self.registry.schemas, policy.counts_as_cell
         self._hinted: set[str] = set()
-        """Tools the model has been told of."""
+        """Lines on tools that the model has seen."""
         self._used: set[str] = set()
         """Servers that were called."""
 
@@ -91,12 +91,12 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
 
     @asynccontextmanager
     async def freeze_session(self, action: Action, given: Given) -> AsyncGenerator[None]:
-        """A host command runs files of the workspace: freeze the session from the question on, so that its code cannot change them."""
+        """Freeze the session from the question to the end of a host command: code must not change files it runs."""
         async with AsyncExitStack() as stack:
             if self.judging.is_host_command(action) and isinstance(self.judge(action, given), Ask):
                 session = await self.ensure_session()
                 if isinstance(session, Freezable):
-                    with suppress(NotSupported):  # then the files it names are bound by their hash alone
+                    with suppress(NotSupported):  # then only their hashes bind the files it names
                         await stack.enter_async_context(session.freeze())
             yield
 
@@ -143,7 +143,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         return performed
 
     async def _check_for_outside_text(self) -> None:
-        """Another session may have written outside text into the folder since this one began."""
+        """Note outside text that another session wrote into the folder since this one began."""
         if self.writer is None or self.judging.has_met_outside_text or not self.writer.has_news:
             return
         try:
@@ -158,7 +158,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         await self.log.append(Noticed(text=said))
 
     async def note_outside_text(self) -> None:
-        """Later actions are judged accordingly at once; the log records it when this action ends."""
+        """Mark the session untrusted: for policy at once, in the log when this action ends."""
         self.judging.has_met_outside_text = True
         if self.on_untrusted:
             await self.on_untrusted()
@@ -176,13 +176,13 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
             return await self.servers.run_sampling(action)
         is_cell = isinstance(action, RunCell)
         reads = is_cell or self.judging.facts(action).reach in _READING
-        # Only before code that may read them: writing them takes longer than many cells.
+        # Written only before code that may read the modules, because writing takes longer than many cells.
         if self.catalogue and self.spec.servers and reads and (not is_cell or "/mnt" in action.code):
             is_met = self.judging.has_met_outside_text
             await anyio.to_thread.run_sync(self.catalogue.write, self.spec.servers, is_met)
         if self.skills and reads:
             await self.skills.write_files()
-        # What an action is a part of has seen to its way out.
+        # The connections of a call from a cell are tracked by that cell.
         async with nullcontext() if self.way.is_running else self._track_egress(what, reads=reads):
             with action_scope(what):
                 performed = await (self._run(id_, action, what) if is_cell else self._call(action, what))
@@ -195,7 +195,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     async def _track_egress(self, what: ActionContext, *, reads: bool) -> AsyncGenerator[None]:
         """Close all connections at the end of an action that may have read the user's files, however it ends."""
         if reads and self.privacy.about_to_read():
-            await self.way.disconnect_all()  # what is connected was let through while there was nothing to tell
+            await self.way.disconnect_all()  # they were allowed while the session held no private data
 
         def must_disconnect() -> bool:
             if reads:
@@ -234,11 +234,11 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
 
     @property
     def has_servers(self) -> bool:
-        """Whether code can call tools, as far as is known before a session is there."""
+        """True if code can call tools, as far as is known before the sandbox starts."""
         return isinstance(self.provider, Auto) or self.provider.capabilities.calls
 
     def hint(self, text: str) -> str:
-        # A small model does better with what it was told of at first.
+        # A small model does better with only the tools it was shown at the start.
         if self.glances or not self.has_servers:
             return ""
         lines = self.registry.fitting(text, without=self._hinted, used=self._used)
@@ -246,10 +246,10 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         return "\n".join(("[Tools that may fit:", *lines)) + "]" if lines else ""
 
     def adapt_to_model(self, *, small: bool) -> None:
-        """What the model is told of tools and files, for one that is small or not."""
+        """Choose the tools shown to the model, and whether it is shown the files: a small model needs fewer tools."""
         self.glances = small
         promoted = self.skills.native if self.skills else ()
-        # A small model is told of `python` alone, and of what the user or the client handed over.
+        # A small model sees only `python` and the tools that the user or the client handed over.
         usual = ("python",) if small else (*SHOWN, *promoted)
         self.registry.show((*usual, *self.judging.handed, *self.judging.caller_tools))
 
@@ -294,7 +294,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     def _edit_protected_file(self, action: CallTool) -> Performed:
         """Raises BadCall."""
         if (what := current_action()) and what.nested:
-            # When the cell ends, everything that steers is put back as it was before.
+            # When the cell ends, protected files are restored to what they were before it.
             raise BadCall("code cannot change a file that steers the agent; call the tool directly")
         if isinstance(self._session, GuardedSession):
             self._session.allow_edit(find_protected_file(action, self.spec.workspace))
@@ -326,6 +326,6 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         try:
             blob = self.log.blobs.put(text.encode("utf-8", "surrogatepass"))
         except LogUnwritable:
-            # What happened is known and must be recorded; only the whole text cannot be kept.
+            # The action is done and must be recorded; only its full text cannot be stored.
             return cut_result(text, self.output, limit, "not kept, the disk is full"), ()
         return cut_result(text, self.output, limit, f'read_file("blob:{blob[7:19]}")'), (blob,)

@@ -1,4 +1,4 @@
-"""What starts sub-agents: the tasks that code gives, the definitions in `.agents/agents`, the tools the model is told of."""
+"""What sub-agents are started with: tasks from code, definitions in `.agents/agents`, budgets; and their tools."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from pinfold.tools import AnyTool, BadCall, tool
 N = TypeVar("N", int, float)
 SERVER = "agents"
 START = "agents.start"
-"""What the guest asks under; no tool is called so."""
+"""The name the guest calls to start sub-agents; no tool has it."""
 AT_ONCE = 4
 MOST = 16
-"""Tasks that one call may give."""
+"""Most tasks in one call."""
 WRAP_UP_AT = 0.8
 """Share of its budget after which a sub-agent is told to end."""
 _FILE_BYTES = 64 << 10
 _BRIEF = 20_000
 _RECORDED = 4000
-"""Characters of an answer that the log of the session holds; that of the sub-agent has all."""
+"""Longest answer in the parent session's log, in characters; the sub-agent's log holds all of it."""
 _WORDS = 120
 AgentStatus: TypeAlias = Literal["done", "partial", "out_of_budget", "failed"]
 
@@ -47,27 +47,27 @@ class AgentBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class AgentTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     brief: str
     give: tuple[str, ...] | None = None
-    """Variables it sees; None: all."""
+    """Variables it sees; None for all."""
     keep: tuple[str, ...] = ()
     """Variables it is to bring back."""
     budget: AgentBudget | int | None = None
-    """A number is one of tokens."""
+    """A plain number counts tokens."""
     model: str = ""
     agent: str = ""
-    """The name of a definition."""
+    """The name of a definition; empty for none."""
     name: str = ""
     read_only: bool = False
-    """It changes no file of the workspace."""
+    """True if it must not change files of the workspace."""
 
 
 class AgentRun(Struct, kw_only=True):
-    """One sub-agent, while it runs and after."""
+    """The state of one sub-agent while it runs, and its result."""
 
     name: str
     session: str
     keep: tuple[str, ...] = ()
     folder: str = ""
-    """Where, inside, it leaves the variables it keeps."""
+    """Folder inside the sandbox where it stores the variables it keeps."""
     status: AgentStatus = "failed"
     answer: str = ""
     why: str = ""
@@ -85,20 +85,20 @@ class AgentRun(Struct, kw_only=True):
         return {**told, "keep": list(self.keep), "usage": usage}
 
     def to_record(self) -> dict[str, Json]:
-        """For the log."""
+        """Return the record for the log."""
         names = ("name", "session", "status", "why", "files", "conflicts")
         answer = cap_text(self.answer, _RECORDED)
         return {**{name: getattr(self, name) for name in names}, "answer": answer, "line": self.line()}
 
     def line(self) -> str:
-        """In one line, for who watches."""
+        """Describe the run in one line, for the user."""
         steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
         why = f" ({self.why})" if self.why else ""
         return f"{self.name}: {self.status}, {steps}, {self.usage.total:,} tokens{why}"
 
 
 def runs_in(observation: str) -> list[dict[str, Json]]:
-    """What is on record of the sub-agents of one call: name, session, status, answer, line. None if it is no such record."""
+    """Read the record of one call: name, session, status, answer, line of each sub-agent. Empty if it is not one."""
     try:
         told = convert(parse_json(observation), list[dict[str, Json]])
     except (BadEvent, ValidationError):
@@ -107,7 +107,7 @@ def runs_in(observation: str) -> list[dict[str, Json]]:
 
 
 def read_tasks(given: Mapping[str, Json]) -> list[AgentTask]:
-    """Raises BadCall."""
+    """Parse and check the tasks of a call. Raises BadCall."""
     try:
         tasks = convert(given.get("tasks"), list[AgentTask])
     except ValidationError as error:
@@ -125,7 +125,7 @@ def read_tasks(given: Mapping[str, Json]) -> list[AgentTask]:
 
 
 def check_model(name: str, own: str, calling: CallOptions) -> None:
-    """Code names it: whoever serves it gets what the sub-agent is told, so the user must have chosen that place.
+    """Check a model that code names. Its provider is sent the task, so the user must have chosen that provider.
 
     `own`: the model of the session. Raises BadCall.
     """
@@ -145,13 +145,13 @@ def check_model(name: str, own: str, calling: CallOptions) -> None:
 
 
 def _are_in_one_place(own: ModelRef, meant: ModelRef) -> bool:
-    if own.provider in FILES:  # a script may have others beside it
+    if own.provider in FILES:  # scripts in the same folder count as one place
         return own.provider == meant.provider and Path(own.model).parent == Path(meant.model).parent
     return (own.provider, own.url) == (meant.provider, meant.url)
 
 
 def budget_of(task: AgentTask, parent: Budget, state: State) -> Budget:
-    """Its own, and never more than the agent that starts it has left."""
+    """Return the budget of a task, never more than its parent has left."""
     asked = AgentBudget(tokens=task.budget) if isinstance(task.budget, int) else task.budget or AgentBudget()
     turn = state.turn
     spent = Spent(tokens=turn.usage.total if turn else 0, cost=turn.cost if turn else 0.0)
@@ -176,7 +176,7 @@ def _least(*limits: N | None) -> N | None:
 
 
 def share_of(budget: Budget, share: float, *, spent: Spent = Spent(), steps: int = 0) -> Budget:
-    """Of each limit, this share of it that is left after `spent`; at least one step."""
+    """Return this share of each limit, less what is `spent` already; at least one step."""
 
     def part(limit: N | None, used: float) -> N | None:
         return None if limit is None else type(limit)(max(0, limit * share - used))
@@ -191,7 +191,7 @@ def share_of(budget: Budget, share: float, *, spent: Spent = Spent(), steps: int
 
 
 def load_definitions(obeyed: Mapping[str, bytes]) -> dict[str, AgentDefinition]:
-    """The user's own and those of the workspace that are trusted, which win where both have a name."""
+    """Load the user's definitions and the workspace's trusted ones; the workspace's win on the same name."""
     files = _load_user_files()
     files += [(name, data) for name, data in obeyed.items() if name.startswith(f"{AGENTS}/") and name.endswith(".md")]
     found = [parse_agent(Path(name).stem, data) for name, data in files]
@@ -202,13 +202,13 @@ def _load_user_files() -> list[tuple[str, bytes]]:
     folder = config_dir() / "agents"
     found: list[tuple[str, bytes]] = []
     for path in sorted(folder.glob("*.md")) if folder.is_dir() else ():
-        with suppress(OSError, ConfigError):  # it is not there for those who ask for it
+        with suppress(OSError, ConfigError):  # a definition that cannot be read counts as absent
             found.append((path.name, read_limited(path, _FILE_BYTES, "is too large to describe a sub-agent")))
     return found
 
 
 def describe_definitions(definitions: Iterable[AgentDefinition]) -> str:
-    """For the model, in one line; empty if there are none."""
+    """List the definitions in one line for the model; empty if there are none."""
     named = [
         f"{one.name} ({first_line(one.description, _WORDS)})" if one.description else one.name for one in definitions
     ]
@@ -216,7 +216,7 @@ def describe_definitions(definitions: Iterable[AgentDefinition]) -> str:
 
 
 def agent_tools() -> list[AnyTool]:
-    """Called by the model itself, each is a cell of code that calls it: see `code_for`."""
+    """Return the tools of `agents`. A direct call by the model becomes a cell that calls the tool: see `code_for`."""
 
     async def run(  # noqa: PLR0917 - what code may give by name
         brief: str,
@@ -253,7 +253,7 @@ def agent_tools() -> list[AnyTool]:
 
 
 def code_for(name: str, args: Mapping[str, Json]) -> str | None:
-    """The cell that a call by the model stands for; None if it is of another tool."""
+    """Return the cell that stands for a model's call; None for other tools."""
     match name:
         case "agents.run":
             return (

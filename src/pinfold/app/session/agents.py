@@ -1,6 +1,6 @@
-"""Sub-agents: each is a session of its own over a fork of the sandbox, driven to its end here.
+"""Sub-agents: runs each to its end, as a session of its own on a fork of the sandbox.
 
-Whatever happens to one, its result says what it has left: variables it kept, files it changed, what it spent.
+However a sub-agent ends, its result lists the variables it kept, the files it changed and what it spent.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ OpenChild: TypeAlias = "Callable[[Path | None, SessionId, Options], AbstractAsyn
 
 
 class _Fork(Struct, frozen=True, kw_only=True):
-    """Opens the one session that a sub-agent has: the fork."""
+    """The sandbox provider of a sub-agent: it opens only the fork."""
 
     name: str
     branch: Session
@@ -102,7 +102,7 @@ class _Fork(Struct, frozen=True, kw_only=True):
 
 
 class _SharedModel:
-    """The model object of the session, which a sub-agent asks and does not close."""
+    """The parent session's model object, which a sub-agent uses but does not close."""
 
     def __init__(self, model: Model) -> None:
         self.name, self.stream = model.name, model.stream
@@ -110,19 +110,19 @@ class _SharedModel:
 
 
 class Agents(Struct, kw_only=True):
-    """Those of one session."""
+    """The sub-agents of one session."""
 
     runner: SandboxActionRunner
     options: Options
-    """Of the session itself."""
+    """Options of the parent session."""
     core: Core
     open_child: OpenChild
     started: int = 0
     merging: anyio.Lock = field(default_factory=anyio.Lock)
-    """What one brings into the workspace is what the next is compared with."""
+    """Sub-agents merge their files one by one: each merge compares with the result of the one before."""
 
     async def start(self, action: CallTool) -> Performed:
-        """Run the tasks of a call, and answer with what each has left."""
+        """Run the tasks of a call, and return the result of each."""
         what = current_action()
         assert what is not None
         try:
@@ -140,7 +140,7 @@ class Agents(Struct, kw_only=True):
         )
 
     def is_untrusted(self) -> bool:
-        """The session has read outside text; what code of a sub-agent fetches goes through the session too."""
+        """Return True if the session has read outside text, including what a sub-agent's code fetched through it."""
         return self.runner.judging.has_met_outside_text or self.runner.state().untrusted
 
     @property
@@ -148,24 +148,24 @@ class Agents(Struct, kw_only=True):
         return self.runner.privacy.is_exposed or self.runner.state().private
 
     async def take_outside_text(self) -> None:
-        """A sub-agent has read some: the others share its sandbox, and count as having read it from now on."""
+        """Mark the session and all sub-agents untrusted once one of them reads outside text: they share a sandbox."""
         if not self.is_untrusted():
             await self.runner.note_outside_text()
 
     async def take_taint(self, live: LiveSession) -> None:
-        """However a sub-agent ends, what it has read may lie in the sandbox that both share."""
+        """Copy a sub-agent's taint to the session, however it ended: what it read may be in the shared sandbox."""
         if live.is_exposed:
             self.runner.privacy.mark_exposed()
         if live.is_untrusted:
             await self.take_outside_text()
 
     async def run_all(self, tasks: list[AgentTask], what: ActionContext) -> list[AgentRun]:
-        """At most a few at once. Raises BadCall for a task that makes no sense, before any is started."""
+        """Run all tasks, AT_ONCE of them at a time. Raises BadCall for an invalid task before any is started."""
         definitions = load_definitions(self.options.toolbox.loaded.obeyed)
         described = [self._find_definition(task, definitions) for task in tasks]
         for task in tasks:
             check_model(task.model, self.core.model.name, self.options.calling)
-        # As at the end of a cell: what a model reads from here on must not leave by what is connected already.
+        # As at the end of a cell: what a model reads from here on must not leave through open connections.
         await self.runner.way.disconnect_all()
         session = await self.runner.ensure_session()
         if not isinstance(session, Forkable) or not session.capabilities.fork:
@@ -200,7 +200,7 @@ class Agents(Struct, kw_only=True):
         return known[task.agent]
 
     def child_options(self, task: AgentTask, definition: AgentDefinition, branch: Session) -> Options:
-        """Never wider than the session's own."""
+        """Return the options of a sub-agent, with no more rights than the session's own."""
         options, state = self.options, self.runner.state()
         loaded = options.toolbox.loaded
         tools = loaded.config.tools
@@ -250,7 +250,7 @@ class _Child(Struct, kw_only=True):
     stop: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self, session: Forkable) -> AgentRun:
-        """Raises BadCall, NotSupported, UndoRefused if it cannot begin."""
+        """Run the task on a fork. Raises BadCall, NotSupported, UndoRefused if it cannot begin."""
         agents, task = self.agents, self.task
         agents.started += 1
         name = task.name or self.definition.name or f"agent {agents.started}"
@@ -284,7 +284,7 @@ class _Child(Struct, kw_only=True):
             raise BadCall(last.removeprefix("NameError: ") or "the fork did not begin")
 
     async def _drive_to_end(self, branch: Session, run: AgentRun, has_files: bool) -> None:
-        """A caller that is cancelled interrupts it, so that its log says how it ended."""
+        """Run the sub-agent. If the caller is cancelled, interrupt it, so that its log says how it ended."""
 
         async def watch() -> None:
             try:
@@ -299,7 +299,7 @@ class _Child(Struct, kw_only=True):
             group.cancel_scope.cancel()
 
     async def _drive(self, branch: Session, run: AgentRun, has_files: bool) -> None:
-        """From the brief to its end. What goes wrong is in `run`."""
+        """Run the sub-agent's session from the brief to its end. Errors are recorded in `run`."""
         agents = self.agents
         folder = agents.runner.log.folder
         place = folder / "agents" / run.session if folder else None
@@ -319,7 +319,7 @@ class _Child(Struct, kw_only=True):
                 live.share_taint(agents.is_untrusted, agents.take_outside_text, private=agents.is_private)
                 try:
                     await self._follow(live, run, text, options.budget)
-                    await branch.variables()  # raises where its process is gone, whatever the model made of that
+                    await branch.variables()  # raises if the fork's process is gone, whatever the model answered
                 except SandboxUnavailable as error:
                     run.status, run.why = "failed", str(error)
                 finally:
@@ -379,7 +379,7 @@ class _Child(Struct, kw_only=True):
             await live.submit(Interrupt(target=say.turn))
 
     async def _pass_on_question(self, live: LiveSession, name: str, id_: ActionId) -> None:
-        """Ask in the session that started it, by the name of the sub-agent."""
+        """Ask the user in the parent session, in the name of the sub-agent."""
         waiting = live.pending_approvals().get(id_)
         if waiting is None or waiting.asked is None:
             return

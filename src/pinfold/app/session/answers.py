@@ -1,4 +1,4 @@
-"""An answer in the form its caller asked for: JSON that is valid against a schema."""
+"""Answers in the form the caller asked for: JSON that is valid against a schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pinfold.events import Json
 from pinfold.text import cap_text
 
 LARGEST = 256 << 10
-"""Bytes of a schema: the model is told all of it."""
+"""Largest schema, in bytes: the model is shown all of it."""
 _FAULTS = 5
 _FAULT = 300
 _TOLD = """\
@@ -25,13 +25,13 @@ Code that knows the result ends with `answer(json.dumps(result))`.
 
 
 class AnswerForm:
-    """What a final answer must be. `schema` is one that `read_schema` has taken."""
+    """The form that a final answer must have. `check_schema` has accepted `schema`."""
 
     def __init__(self, schema: Json) -> None:
         self._schema = schema
 
     def describe_schema(self) -> str:
-        """For the model."""
+        """Return the instruction for the model."""
         return _TOLD.format(json.dumps(self._schema, ensure_ascii=False))
 
     def fault(self, text: str) -> str:
@@ -55,13 +55,13 @@ class AnswerForm:
         return f"The answer is not valid against the schema: {'; '.join(lines)}{more}"
 
     def finish_answer(self, text: str) -> str:
-        """The JSON of an answer without fault, as it was written."""
+        """Return the JSON of a valid answer, as the model wrote it."""
         from pinfold.text.answer_forms import json_in
 
         return json_in(text)
 
     def find_printed(self, output: str) -> str | None:
-        """What code has printed as the answer. An object with keys that the schema names: less could be anything."""
+        """Return the answer that code printed. The schema must require keys; without them any object would fit."""
         from pinfold.text.answer_forms import last_object
 
         schema = cast("dict[str, Json]", self._schema)
@@ -70,7 +70,7 @@ class AnswerForm:
 
 
 def read_schema(path: Path) -> Json:
-    """Raises ConfigError: it cannot be read, is no JSON, or is no schema."""
+    """Read a schema. Raises ConfigError if it cannot be read, is no JSON or is no schema."""
     from pinfold.text.answer_forms import parse_json
 
     data = read_limited(path, LARGEST, f"is too large for a schema: the limit is {LARGEST >> 10} kB")
@@ -82,7 +82,7 @@ def read_schema(path: Path) -> Json:
 
 
 def check_schema(schema: Json, name: str) -> Json:
-    """The schema, if it is one. Raises ConfigError."""
+    """Return the schema if it is valid. Raises ConfigError."""
     if not isinstance(schema, dict):
         raise ConfigError(f'the schema {name} must be an object, such as {{"type": "object"}}')
     from jsonschema import SchemaError
@@ -91,7 +91,7 @@ def check_schema(schema: Json, name: str) -> Json:
     try:
         validator = _validator_of(schema)
         validator.check_schema(schema, format_checker=validator.FORMAT_CHECKER)
-        # What has an id of its own may resolve its references in ways that only validation tells.
+        # With an `$id`, only validation shows how references resolve, so they are not checked here.
         for reference in () if "$id" in json.dumps(schema) else _references(schema):
             validator._resolver.lookup(reference)  # noqa: SLF001 - there is no public way to ask before
     except SchemaError as error:
@@ -110,7 +110,7 @@ def _validator_of(schema: Json) -> Any:
     from referencing import Registry
 
     kind: Any = cast("Any", validators).validator_for(schema, default=Draft202012Validator)
-    # An empty registry: what a schema refers to is within it, and nothing is fetched.
+    # An empty registry: a schema may refer only to parts of itself, and nothing is fetched.
     return kind(schema, registry=cast("Any", Registry)())
 
 

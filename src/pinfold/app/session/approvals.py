@@ -1,4 +1,4 @@
-"""Answering what a session asks: the question is fit to be shown, and a yes is bound to the exact bytes."""
+"""Answers the questions of a session. Each question is safe to display, and a yes is bound to the exact bytes."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from pinfold.text import exact, presentable_line
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """A question to `Agent(approve=...)`: may this run? Or, if it is the agent's own `question`: what is the answer?
+    """A question to `Agent(approve=...)`: may this action run? With `question` set, the agent wants an answer instead.
 
-    Its words are fit to be shown; `action` is exact.
+    Its texts are safe to display; `action` is exact.
     """
 
     action: Action
     reason: str
     shows: str = ""
-    """What it would do, as far as that can be told before: a diff, a parsed command, what would be deleted."""
+    """What it would do, as far as known in advance: a diff, a parsed command, what would be deleted."""
     pattern: str = ""
-    """What a yes for the session or for always covers; empty where there is no such yes."""
+    """What a yes for the session or for always covers; empty if only a single yes is possible."""
     stored: str = ""
-    """Where a yes for always is kept; empty where there is no such yes."""
+    """Where a yes for always is stored; empty if there is no such yes."""
     bundled: bool = False
-    """A yes covers all calls of the pattern that the same cell makes."""
+    """True if a yes covers all calls of the pattern that the same cell makes."""
     question: bool = False
     options: tuple[str, ...] = ()
-    """Answers it would like to choose from."""
+    """Suggested answers to the question."""
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """The answer, where a plain yes or no is not enough."""
+    """The answer, if a plain yes or no is not enough."""
 
     allow: bool
     scope: Scope = "once"
     words: str = ""
-    """Why not, for the model; or the answer to its question."""
+    """The reason for a no, for the model; or the answer to its question."""
 
 
 Said: TypeAlias = bool | str | Decision
-"""Text is the answer to a question, or no with these words."""
+"""Text answers a question; for any other request it is a no with these words."""
 Approve: TypeAlias = Callable[[Approval], Awaitable[Said] | Said]
-"""A plain function is called in a thread: it may wait for an answer."""
+"""A plain function is called in a thread, because it may block."""
 Whom: TypeAlias = Callable[[OpenAction], Approve | None]
-"""Finds who answers for this action; None denies it."""
+"""Returns the function that answers for this action; None denies it."""
 
 
 async def answer_approvals(live: LiveSession, whom: Whom) -> None:
-    """Answer those that wait already, then all that come, one at a time."""
+    """Answer the pending approvals, then each new one, one at a time."""
     async with live.subscribe(live.log.seq) as feed:
         for id_ in tuple(live.pending_approvals()):
             await _answer(live, whom, id_)
@@ -88,7 +88,7 @@ async def _answer(live: LiveSession, whom: Whom, id_: ActionId) -> None:
     elif isinstance(answer, bool):
         answer = Decision(allow=answer)
     verdict = "allow" if answer.allow else "deny"
-    # What cannot be granted for as long still got a yes.
+    # If a yes cannot last as long as given, it still counts for a shorter scope.
     scope = "session" if answer.scope == "always" and not asked.stored else answer.scope
     scope = scope if asked.pattern else "once"
     with suppress(CommandRefused):

@@ -1,4 +1,4 @@
-"""From options and a session's past to its parts: where cells run, the tools, policy before them, models, the system prompt."""
+"""Builds the parts of a session from its options and its past: sandbox, tools, policy, models, system prompt."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ if TYPE_CHECKING:
 
 
 class ResolvedSandbox(Struct, frozen=True, kw_only=True):
-    """What cells run on."""
+    """The provider of a session's sandbox, and the Python that runs its cells."""
 
     provider: Provider
     python: Path | None = None
-    """None where only the provider knows."""
+    """None if only the provider knows it."""
     site: Path | None = None
-    """Where packages are installed for this session alone."""
+    """Folder of packages installed for this session only."""
     notices: tuple[str, ...] = ()
 
 
 def fill_from_past(options: Options, past: SessionOpened | None, kept: Path | None) -> Options:
-    """With what the session had wherever nothing is asked for now. `kept` is its folder. Raises ConfigError."""
+    """Fill options that are None from the session's past. `kept` is the session's folder. Raises ConfigError."""
     had = past or SessionOpened(version="", workspace="", model="", mode="auto", sandbox="auto")
     workspace = options.workspace or (Path(past.workspace) if past else None)
     if workspace is None or not workspace.is_dir():
@@ -78,7 +78,7 @@ def fill_from_past(options: Options, past: SessionOpened | None, kept: Path | No
 
 
 def _resolve_piped_input(path: Path, kept: Path | None) -> Path:
-    """What was piped into the session that this one was forked from is here too, and may be gone there."""
+    """Prefer the session's own copy of piped input: a fork has one, and its parent's may be gone."""
     if kept is None or path.parent.name != input_of(kept).name:
         return path
     ours = input_of(kept) / path.name
@@ -86,7 +86,7 @@ def _resolve_piped_input(path: Path, kept: Path | None) -> Path:
 
 
 async def resolve_sandbox(options: Options, kept: Path | None, ends: AsyncExitStack) -> ResolvedSandbox:
-    """`ends` removes what a session without a folder leaves."""
+    """Choose provider and Python. `ends` removes the temporary files of a session without a folder."""
     look_in(up_dir(), warm_dir())
     wanted = options.sandbox or "auto"
     if not isinstance(wanted, str) or not is_built_in(wanted):
@@ -99,7 +99,7 @@ async def resolve_sandbox(options: Options, kept: Path | None, ends: AsyncExitSt
     )
     provider = provider_named(wanted, python=python, allow_unmasked=options.allow_unmasked)
     if isinstance(provider, Auto) and (options.data or mounts):
-        await provider.resolve()  # where they are is told to the model first of all
+        await provider.resolve()  # the system prompt names their paths, which depend on the provider
     site = None
     if provider.capabilities.site:
         site = kept / "site" if kept else ends.enter_context(folder("site"))
@@ -108,7 +108,7 @@ async def resolve_sandbox(options: Options, kept: Path | None, ends: AsyncExitSt
 
 
 def build_spec(options: Options, ground: ResolvedSandbox, log: Log) -> Spec:
-    """Of options that `fill_from_past` has filled. Raises ConfigError for what this sandbox cannot keep to."""
+    """Build the spec from filled options. Raises ConfigError for what this sandbox cannot enforce or mount."""
     name, can = ground.provider.name, ground.provider.capabilities
     can_write, can_mount = options.mode != "read-only", can.mounts or (can.isolated and not can.remote)
     if not can_write and not can.isolated:
@@ -136,7 +136,7 @@ def build_spec(options: Options, ground: ResolvedSandbox, log: Log) -> Spec:
 async def start_servers(
     options: ToolOptions, around: ServerContext, tasks: TaskGroup
 ) -> tuple[SessionServers | None, tuple[str, ...]]:
-    """The MCP servers, which live among `tasks`, and a line for each that cannot be used. Raises ConfigError."""
+    """Return the MCP servers, run in `tasks`, and a line for each that cannot be used. Raises ConfigError."""
     if not options.starts_servers:
         return None, ()
     named_here = (options.mcp, options.more_mcp, options.client_mcp)
@@ -156,7 +156,7 @@ def _can_have_agents(options: Options, ground: ResolvedSandbox) -> bool:
 
 
 def find_result(blobs: Blobs, handle: str) -> bytes | None:
-    """A result that was too long to be shown, by the handle that was."""
+    """Return a result that was too long to show, by the handle that was shown instead."""
     with suppress(BlobMissing):
         blob = blobs.find(handle)
         return blobs.get(blob) if blob else None
@@ -171,7 +171,7 @@ def _guards(run: RunConfig) -> Guards:
 def _build_registry(
     tools: list[AnyTool], toolbox: ToolOptions, servers: SessionServers | None, skills: SessionSkills
 ) -> tuple[Registry, tuple[str, ...]]:
-    """And a line for each skill that cannot be used. Raises ConfigError, BadTool."""
+    """Return the registry, and a line for each skill that cannot be used. Raises ConfigError, BadTool."""
     promoted, faults = skills.load(toolbox.loaded.obeyed, taken=["python", *(tool.name for tool in tools)])
     switches = toolbox.loaded.config.tools
     registry = skills.registry = Registry([*tools, *promoted], enable=switches.enable, disable=switches.disable)
@@ -185,7 +185,7 @@ def _build_registry(
 def build_runner(
     options: Options, spec: Spec, log: Log, ground: ResolvedSandbox, *, small: bool, servers: SessionServers | None
 ) -> tuple[SandboxActionRunner, tuple[str, ...]]:
-    """And a line for each tool that could not be had. Raises ConfigError, BadTool."""
+    """Return the runner, and a line for each tool or skill that cannot be used. Raises ConfigError, BadTool."""
     toolbox, config = options.toolbox, options.toolbox.loaded.config
     way = SessionEgress(config.network.allow)
 
@@ -194,7 +194,7 @@ def build_runner(
 
     async def about_to_read() -> None:
         if privacy.mark_exposed():
-            await way.disconnect_all()  # connections were allowed while there was nothing to tell
+            await way.disconnect_all()  # they were allowed while the session held no private data
 
     inside = SessionCommands(ensure_session)
     handed = [as_tool(tool) for tool in options.tools]
@@ -259,20 +259,20 @@ You are Pinfold. You solve tasks with Python in the current folder; variables an
 
 
 class ModelSwitcher:
-    """The models a session asks, and what each is told first."""
+    """The models of a session, and the system prompt for the current one."""
 
     def __init__(self, asked: SessionModels, options: Options) -> None:
         self.asked = asked
-        """The last."""
+        """The models in use now."""
         self.runner: SandboxActionRunner | None = None
-        """Once it is there: it must fit the model."""
+        """Set once it is built; it is adapted to the model."""
         self.said = ""
-        """Instructions of the client."""
+        """Instructions of the client, added to the prompt."""
         self._options = options
         self._before: list[SessionModels] = []
 
     def prompt(self) -> str:
-        """What the model is told first."""
+        """Return the system prompt."""
         assert self.runner is not None
         spec, form, is_small = self.runner.spec, self._options.form, self.asked.profile == "small"
         lines = [f"Read-only data: {path}\n" for path in data_inside(spec.data, self.runner.provider.capabilities)]
@@ -292,7 +292,7 @@ class ModelSwitcher:
         return told + wanted + (form.describe_schema() if form else "")
 
     def choose(self, model: str) -> Choice:
-        """Raises ModelError."""
+        """Switch to this model. Raises ModelError."""
         asked = select_models(model, "", (), self._options.calling.with_stored_keys())
         if self.runner and asked.profile != self.asked.profile:
             self.runner.adapt_to_model(small=asked.profile == "small")
@@ -308,14 +308,14 @@ class ModelSwitcher:
 def opened_event(
     options: Options, runner: SandboxActionRunner, switching: ModelSwitcher, **became: Json
 ) -> SessionOpened:
-    """`became`: what became of a session that goes on, by the fields of the event."""
+    """Build the event. `became` holds its remaining fields: what was restored, and where the session comes from."""
     provider = runner.provider
     return SessionOpened(
         version=__version__,
         workspace=str(options.workspace),
         model=switching.asked.model.name,
         mode=options.mode or "auto",
-        # What was asked for, not what came of it: where the session goes on, something else may be had.
+        # `auto` stays `auto`: when the session is resumed, another sandbox may be available.
         sandbox="auto" if isinstance(provider, Auto) else provider.name,
         prompt=switching.prompt(),
         data={name: str(path) for name, path in (options.data or {}).items()},
@@ -325,7 +325,7 @@ def opened_event(
 
 
 async def report_restored(runner: SandboxActionRunner, state: State, entries: Iterable[Entry]) -> dict[str, Json]:
-    """The fields of SessionOpened that say what became of the variables."""
+    """Restore the variables. Returns the fields of SessionOpened that report the result."""
     if not state.cells:
         return {}
     try:
@@ -338,7 +338,7 @@ async def report_restored(runner: SandboxActionRunner, state: State, entries: It
     if back.missing:
         names = ", ".join(sorted(_find_changed_names(entries, {*back.missing})))
         lost.append(f"what {join_numbers('cell', back.missing)} did to variables{f' ({names})' if names else ''}")
-    # Names that begin with `_` are not listed among variables, and a loss is said of any.
+    # Names that begin with `_` are not listed as variables, but their loss is reported.
     listed = [it for it in back.labels if not it.name.startswith("_")]
     return {
         "restored": tuple(it.name for it in listed if it.status == "restored"),
@@ -348,7 +348,7 @@ async def report_restored(runner: SandboxActionRunner, state: State, entries: It
 
 
 def _find_changed_names(entries: Iterable[Entry], cells: Collection[int]) -> set[str]:
-    """Names that these cells have added or changed, as far as was seen."""
+    """Return the names that these cells added or changed, as far as recorded."""
     ids: set[ActionId] = set()
     names: set[str] = set()
     for event in (entry.event for entry in entries):

@@ -19,11 +19,11 @@ from pinfold.tools.arguments import REQUIRED, Argument
 
 SERVER = "client_tools"
 PREFIX = "client_"
-"""Put before a name that a tool of ours has."""
+"""Prefix for a client's tool whose name one of Pinfold's tools has."""
 
 
 async def set_terms(core: Core, runner: SandboxActionRunner, switching: ModelSwitcher, terms: CallerTerms) -> None:
-    """From here on, until other terms are set."""
+    """Apply the client's terms until other terms are set."""
     offer_tools(runner, terms.tools)
     if terms.must_call:
         core.form = CallForm(terms.demand)
@@ -37,7 +37,7 @@ async def set_terms(core: Core, runner: SandboxActionRunner, switching: ModelSwi
 
 
 class CallForm:
-    """Of a turn that must call a tool of the client's: that is where it waits, so any answer comes too early."""
+    """The form of a turn that must call a client tool: the turn waits in that call, so any answer comes too early."""
 
     def __init__(self, demand: str) -> None:
         self._demand = demand
@@ -53,7 +53,7 @@ class CallForm:
 
 
 def offer_tools(runner: SandboxActionRunner, schemas: Iterable[ToolSchema]) -> None:
-    """From now on these are the client's tools, and no others are."""
+    """Replace the client's tools by these."""
     registry, judging = runner.registry, runner.judging
     if judging.caller_tools:
         registry.remove(SERVER)
@@ -66,7 +66,7 @@ def offer_tools(runner: SandboxActionRunner, schemas: Iterable[ToolSchema]) -> N
 
 
 def caller_name(tool: str, names: Iterable[str]) -> str:
-    """The client's own name of a tool of theirs."""
+    """Return the client's own name of one of its tools."""
     bare = tool.removeprefix(PREFIX)
     return bare if bare in names else tool
 

@@ -1,4 +1,4 @@
-"""What the package `servers` of a session holds, told to the guest when it asks. Calls no tool."""
+"""Tells the guest, when it asks, what the package `servers` of a session contains. Calls no tool."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pinfold.app.session.mcp.servers import SessionServers
 
 ASK = "servers"
-"""What the guest asks under; no tool is called so."""
+"""The name the guest calls to ask; no tool has it."""
 FOUND = 50
-"""Tools that one search gives at most."""
+"""Most tools that one search returns."""
 OWN_MODULES: Mapping[str, str] = {
     "filesystem": "Files of the workspace and of the data",
     "data": "Tables of any size",
@@ -40,15 +40,15 @@ class Catalogue:
     def __init__(self, registry: Registry, late: SessionServers | None = None) -> None:
         self._registry = registry
         self._late = late
-        """Of MCP: some of their tools are not known before they are started."""
+        """The MCP servers: some of their tools are not known before they are started."""
         self._written: dict[str, str] = {}
         self._writing = Lock()
 
     def write(self, folder: Path, is_met: bool) -> None:
-        """The modules as files, for code that would rather read them. `is_met`: this session has read outside text."""
-        with self._writing:  # calls of one cell come in side by side
+        """Write the modules as files, for code that reads them. `is_met`: this session has read outside text."""
+        with self._writing:  # calls of one cell arrive concurrently
             folder.mkdir(parents=True, exist_ok=True)
-            if not self._written:  # what another process left
+            if not self._written:  # files that another process left
                 for stale in folder.glob("*.py"):
                     stale.unlink()
             for server, module in self._modules().items():
@@ -59,7 +59,7 @@ class Catalogue:
                 if self._written.get(module) != source:
                     file = folder / f"{module}.py"
                     file.write_text(source, encoding="utf-8", errors="backslashreplace")
-                    file.chmod(0o644)  # a session of root's runs under an id of its own
+                    file.chmod(0o644)  # the session of a root user runs under another uid
                     self._written[module] = source
 
     async def answer(self, args: Mapping[str, Json]) -> Answer:
@@ -96,5 +96,5 @@ class Catalogue:
         return Answer(status="ok", value=search(words, tools, max(1, min(limit, FOUND))))
 
     def _modules(self) -> Mapping[str, str]:
-        """By the names of their servers."""
+        """Return the names of the modules by the names of their servers."""
         return module_names(list(self._registry.servers))

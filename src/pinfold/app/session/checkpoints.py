@@ -1,7 +1,7 @@
-"""Git checkpoints: a commit of the workspace's files on a side ref after each cell that changed some, and the way back.
+"""Git checkpoints: commits of the workspace's files on a side ref after each cell that changed some, and their restore.
 
-Git runs in the session only, as code of the session could. The user's index, HEAD and branches are never written: every
-script works on an index of its own, below the session's TMPDIR, and the only ref it moves is the session's.
+Git runs only inside the session, with no more rights than its code. The user's index, HEAD and branches are never
+written: every step uses its own index below the session's TMPDIR, and the only ref it moves is the session's.
 See docs/design/0016-undo.md.
 """
 
@@ -28,7 +28,7 @@ from pinfold.text import first_line, join_names, printable, redact
 
 REF = "refs/pinfold/checkpoints/"
 LARGEST_KB = 128 << 10
-"""A file larger than this is in no checkpoint: git would keep all of it, every time it changes."""
+"""A file larger than this is in no checkpoint: git would store all of it each time it changes."""
 _OFF = (
     *("core.fsmonitor", "core.untrackedCache", "core.splitIndex", "core.sparseCheckout", "core.logAllRefUpdates"),
     *("core.autocrlf", "core.safecrlf", "commit.gpgSign", "advice.addEmbeddedRepo", "submodule.recurse"),
@@ -42,22 +42,22 @@ _SETTINGS = {
     "core.symlinks": "true",
     **dict.fromkeys(_OFF, "false"),
 }
-"""Over whatever the repository's own config says: what would run something, or keep files out of a checkpoint."""
+"""Override settings of the repository that would run programs, or keep files out of a checkpoint."""
 _SWITCHES = ("GIT_CONFIG_NOSYSTEM", "GIT_ATTR_NOSYSTEM", "GIT_NO_LAZY_FETCH", "GIT_NO_REPLACE_OBJECTS")
 _FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}
 
 _SCRIPT = Path(__file__).with_name("checkpoints.sh")
 Step: TypeAlias = Literal["begin", "make", "compare", "too-large", "in-the-way", "remove", "remove-folders", "write"]
-"""Of the script."""
+"""Steps of the script."""
 
 
 def secret_pathspecs() -> list[str]:
-    """Pathspecs of what is in no checkpoint: secrets read as empty inside, or are what no history should hold."""
+    """Return pathspecs of secrets, which are in no checkpoint: they read as empty inside, or belong in no history."""
     return [f":(exclude,icase,glob)**/{name}{rest}" for name in SECRET_NAMES for rest in ("", "/**")]
 
 
 def git_environment(gitdir: str = ".git", drivers: Iterable[str] = ()) -> dict[str, str]:
-    """The whole environment of git. `drivers`: filters of the repository, which are not to run."""
+    """Return the whole environment of git. `drivers`: filter drivers of the repository, which must not run."""
     settings = dict(_SETTINGS)
     for driver in drivers:
         settings |= {f"filter.{driver}.{key}": value for key, value in _FILTER.items()}
@@ -81,17 +81,17 @@ def git_environment(gitdir: str = ".git", drivers: Iterable[str] = ()) -> dict[s
 
 
 class Changes(Struct, frozen=True, kw_only=True):
-    """What must be done to the files of one checkpoint to make them those of another. Paths relative to the workspace."""
+    """What turns the files of one checkpoint into those of another. Paths are relative to the workspace."""
 
     gone: list[bytes]
     changed: list[bytes]
     new: list[bytes]
     nested: list[bytes]
-    """Repositories of their own; only their commit is in a checkpoint, and nothing is done to them."""
+    """Nested repositories: a checkpoint holds only their commit, so they are not changed."""
 
 
 def parse_changes(raw: bytes) -> Changes:
-    """What `git diff-tree --raw -z` prints; untrusted, and only ever given back to the session."""
+    """Parse the output of `git diff-tree --raw -z`: untrusted, and only ever given back to the session."""
     found = Changes(gone=[], changed=[], new=[], nested=[])
     words = raw.split(b"\0")
     for head, path in zip(words[::2], words[1::2], strict=False):
@@ -111,9 +111,9 @@ logger = logging.getLogger(__name__)
 _MADE = rb"(made|same) ([0-9a-f]{40,64}) ([0-9a-f]{40,64})\n"
 _COMMIT = r"[0-9a-f]{40,64}"
 _GONE = 3
-"""What the step `compare` exits with when there is no such commit."""
+"""Exit code of the step `compare` if there is no such commit."""
 _NAMED = 5
-"""Paths that are told one by one."""
+"""Most paths that a message names."""
 _NO_REPOSITORY = "the workspace is no git repository that the session can see (`git init` makes one)"
 
 
@@ -125,7 +125,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
 
 
 def checkpoints_in(entries: Iterable[Entry]) -> tuple[Checkpoint, ...]:
-    """Those a session has made, the first one first."""
+    """Return the checkpoints that a session has made, oldest first."""
     return tuple(
         Checkpoint(number=made.number, at=entry.at, message=made.message, commit=made.commit)
         for entry in entries
@@ -134,16 +134,16 @@ def checkpoints_in(entries: Iterable[Entry]) -> tuple[Checkpoint, ...]:
 
 
 class _Repository(Struct, frozen=True, kw_only=True):
-    """As the live session sees it."""
+    """The repository, as the live session sees it."""
 
     environment: dict[str, str]
     last: str = ""
-    """The last commit, once it is known in this process."""
+    """The last commit; empty until it is known in this process."""
     tree: str = ""
 
 
 class Checkpoints:
-    """Of one session and its owner. Whether any are made is in the session's state, and may change at any time."""
+    """Makes and restores checkpoints of one session. Its state says whether any are made, which can change any time."""
 
     def __init__(
         self,
@@ -161,22 +161,25 @@ class Checkpoints:
         self._limit_s = limits.shell_s
         self._repository: _Repository | None = None
         self._given_up = False
-        """And it has been said why."""
+        """True once making one has failed and the user was told why."""
         journal.follow(self._follow)
 
     @asynccontextmanager
     async def around(self, code: str) -> AsyncGenerator[None]:
-        """What changes files ends in a checkpoint, if it comes to its end and they are made."""
+        """Make a checkpoint after the code in this context, if checkpoints are on and it does not raise."""
         if not self._state().checkpoints:
             self._repository, self._given_up = None, False
-        elif self._repository is None:  # what was changed before the first cell is not its doing
+        elif self._repository is None:  # changes from before the first cell are not part of that cell
             await self._try_checkpoint(f"Before cell {self._state().cells}")
         yield
         if self._state().checkpoints and self._repository is not None:
             await self._try_checkpoint(f"Cell {self._state().cells}: {printable(redact(first_line(code, 72)))}")
 
     async def restore(self, number: int) -> str:
-        """Bring the files back; what came of it, in words. Raises CheckpointError, and then nothing is lost: what was there is in a checkpoint."""
+        """Restore the files; return the result in words.
+
+        Raises CheckpointError. Even then nothing is lost: a checkpoint holds what was there.
+        """
         target = self._made.get(number)
         if target is None:
             known = f"there are 1 to {max(self._made)}" if self._made else "none was made"
@@ -202,14 +205,14 @@ class Checkpoints:
         self._made |= {made.number: made for made in checkpoints_in([entry])}
 
     async def _try_checkpoint(self, message: str) -> None:
-        """A checkpoint that cannot be made costs no cell anything; it is said once, and then given up."""
+        """Make a checkpoint. A failure does not affect the cell: it is reported once, and no more are made."""
         if self._given_up:
             return
         try:
             with anyio.CancelScope(shield=True):
                 await self._make(message)
         except SandboxUnavailable as error:
-            logger.warning("no checkpoint of %s: %s", self._id, error)  # the next cell says what happened
+            logger.warning("no checkpoint of %s: %s", self._id, error)  # the next cell reports it
         except CheckpointError as error:
             self._given_up = True
             await self._journal.append(Noticed(text=f"Git checkpoints are on, but none are made: {error}."))
@@ -228,16 +231,16 @@ class Checkpoints:
         return _Repository(environment=git_environment(gitdir, sorted(drivers - {""})))
 
     async def _make(self, message: str, restored: int | None = None) -> str:
-        """The commit that holds the files as they are; a new one only if the last does not."""
+        """Return a commit that holds the files as they are; a new one only if the last does not hold them."""
         repository = self._repository or await self._find_repository()
-        self._repository = None  # until its index is known to be the commit's
+        self._repository = None  # until the index is known to match the commit
         number = max(self._made, default=0) + 1
         text = f"{message}\n\nPinfold-Session: {self._id}\nPinfold-Checkpoint: {number}\n".encode()
         ref, secrets = f"{REF}{self._id}", secret_pathspecs()
         words = [ref, repository.last, repository.tree, "", *secrets]
         outcome = await self._run("make", words, repository.environment, text)
         if outcome.status == "error":
-            # The program may have broken the index, or a crash left a lock; both are only the session's.
+            # Code may have broken the index, or a crash left a lock. Both belong to the session alone: start anew.
             outcome = await self._run("make", [ref, "", "", "again", *secrets], repository.environment, text)
         told = re.fullmatch(_MADE, outcome.stdout)
         if outcome.status != "ok" or told is None:
@@ -250,7 +253,7 @@ class Checkpoints:
         return commit
 
     async def _apply(self, present: str, target: str) -> tuple[int, tuple[str, ...]]:
-        """How many files it wrote or removed, and which it had to leave."""
+        """Change the files to those of `target`. Returns how many were written or removed, and which were left."""
 
         async def run(step: Step, paths: Iterable[bytes], *words: str) -> set[bytes]:
             outcome = await self._run(step, words, environment, b"".join(path + b"\0" for path in paths))

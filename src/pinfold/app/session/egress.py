@@ -1,6 +1,6 @@
-"""An action while it is done, and its way out: the proxy code goes through, and `fetch`. Who is asked, what was sent to whom.
+"""The context of a running action, and its network access: the proxy for code, the approvals, and what was sent where.
 
-Nothing here decides: a new destination becomes an action like any other, and policy and user say whether it may be reached.
+Nothing is decided here: a new destination becomes an action like any other, and policy and user judge it.
 """
 
 from __future__ import annotations
@@ -29,45 +29,45 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 FLOW_HOSTS, FLOW_TOOLS = "flows.hosts", "flows.tools"
-"""Flags by which flows are typed; no keys of the configuration."""
+"""Flags with which the user types flows; they are not keys of the configuration."""
 NETWORK = "network"
-"""What code does that opens a connection, as an action. No model calls it by name."""
+"""The action of code that opens a connection. The model cannot call it by name."""
 _TURNS = 20
-"""Of the event loop, for what is cut to say what it moved."""
+"""Turns of the event loop in which closed connections can report their traffic."""
 NO_ACTION = "{} is not reached from the background: only a cell or a command that runs can be asked about"
 
 
 class ActionContext(Struct, kw_only=True):
-    """An action, while it is done."""
+    """A running action."""
 
     on_call: OnCall
     on_output: OnOutput
     cell: int | None = None
     """Its number, if it counts as a cell."""
     nested: bool = field(default_factory=lambda: current_action() is not None)
-    """A cell that runs has called for it."""
+    """True if a running cell has called it."""
     cleared: frozenset[Destination] = frozenset()
-    """What it was judged by, and may reach."""
+    """The destination that its own verdict allowed."""
     wanted: list[dict[str, Json]] = field(default_factory=list[dict[str, Json]])
-    """Of the session: connections that are asked about."""
+    """The session's connections that wait for a verdict."""
     held: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Its clock stands still meanwhile."""
+    """Pauses the action's time limit."""
     read_only: bool = False
-    """Its programs may change no file."""
+    """True if its programs must not change files."""
     stopped: Stopped = ""
-    """One of them has to, or cannot be held to reading."""
+    """Set if a read-only program tried to write, or if the sandbox cannot enforce reading."""
     moved: dict[Destination, list[int]] = field(default_factory=dict["Destination", "list[int]"])
-    """Bytes out and back."""
+    """Bytes sent and received."""
     refused: dict[str, str] = field(default_factory=dict[str, str])
-    """Destinations it did not get to, and why."""
+    """Destinations that were refused, and why."""
 
     async def ask_to_connect(self, to: Destination, how: How) -> str | None:
-        """Have a connection judged, as a part of this action: why it may not be made, if so."""
+        """Have a connection judged as a part of this action. Returns why it is refused; None if it is allowed."""
         performed = await self.call_part(NETWORK, {"host": to.host, "port": to.port, "how": how}, self.wanted)
         return None if performed.outcome == "ok" else performed.error or performed.observation
 
     async def call_part(self, tool: str, args: dict[str, Json], wanted: list[dict[str, Json]]) -> Performed:
-        """Carry a part of this action to its end, its clock standing still. It is in `wanted` meanwhile."""
+        """Run a call as a part of this action, whose time limit is paused; the call is in `wanted` until it ends."""
         wanted.append(args)
         try:
             with self.held():
@@ -89,7 +89,7 @@ def current_action() -> ActionContext | None:
 
 @contextmanager
 def action_scope(what: ActionContext) -> Generator[None]:
-    """It is the `current_action` meanwhile."""
+    """Make this the `current_action` inside the context."""
     token = _doing.set(what)
     try:
         yield
@@ -98,18 +98,18 @@ def action_scope(what: ActionContext) -> Generator[None]:
 
 
 class Flows(Struct, frozen=True, kw_only=True, dict=True):
-    """Where a session may send although it has read private data and text of others: what the user typed for this run.
+    """Where a session may send even after reading private data and outside text: what the user typed for this run.
 
-    Words in a file are no flow: a file is written once and forgotten.
+    Configuration files cannot add flows: a file is written once and forgotten.
     """
 
     hosts: tuple[str, ...] = ()
-    """As in `network.allow`."""
+    """Patterns, as in `network.allow`."""
     tools: tuple[str, ...] = ()
-    """Names or patterns."""
+    """Names of tools, or patterns."""
 
     def allows(self, tool: str, to: Destination | None) -> bool:
-        """Send by this tool, to this destination where it has one."""
+        """Return True if this tool, or the destination of this call, is among the flows."""
         if to is not None and self.hosts and self._listed.lists(to):
             return True
         return any(fnmatchcase(tool, pattern) for pattern in self.tools)
@@ -126,17 +126,17 @@ class Flows(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class SessionEgress:
-    """Nothing is loaded before code or a tool connects."""
+    """The network access of one session. Loads nothing before code or a tool connects."""
 
     def __init__(self, allowed: Iterable[str], **how: Any) -> None:
-        """`how` is for the Egress: who resolves names, which addresses are out of bounds. Raises ConfigError."""
+        """`how` is passed to Egress: the resolver, and which addresses are forbidden. Raises ConfigError."""
         self._allowed = tuple(allowed)
         self._how = how
         self._running: ActionContext | None = None
         self._between: dict[Destination, list[int]] = {}
-        """Moved while nothing ran; told with what runs next."""
+        """Traffic while nothing ran; reported with the next action."""
         self.wanted: list[dict[str, Json]] = []
-        """Connections that wait for a verdict: nothing else may be asked about under that name."""
+        """Connections that wait for a verdict; any other action named NETWORK is denied."""
         self._proxy: Proxy | None = None
         self._wanted, self._is_open = anyio.Event(), anyio.Event()
         self._socket: Path | None = None
@@ -158,7 +158,7 @@ class SessionEgress:
         return Egress(self.listed, gate, unlisted="ask", **self._how)
 
     async def serve(self) -> None:
-        """From when it is wanted, for as long as the session lives."""
+        """Run the proxy from its first use to the end of the session."""
         await self._wanted.wait()
         from pinfold.net import Proxy
 
@@ -176,21 +176,21 @@ class SessionEgress:
             self._socket = None
 
     async def socket(self) -> Path | None:
-        """Where code asks for connections; None if that could not be had."""
+        """Return the proxy's socket, and start the proxy on first use; None if it could not start."""
         self._wanted.set()
         await self._is_open.wait()
         return self._socket
 
     @property
     def is_running(self) -> bool:
-        """A cell or a command; what it calls for is a part of it."""
+        """True while a cell or a command runs; what it calls is a part of it."""
         return self._running is not None
 
     @asynccontextmanager
     async def track_action(self, what: ActionContext, *, cut: Callable[[], bool]) -> AsyncGenerator[None]:
-        """A cell or a command runs; a command that a cell calls for is a part of the cell.
+        """Track a cell or a command while it runs; a command that a cell calls is a part of the cell.
 
-        `cut`, asked at its end, however it ends: whether nothing that is connected may outlive it.
+        `cut` is called at its end, however it ends: if it returns True, all connections are closed.
         """
         if self._running is not None:
             yield
@@ -203,7 +203,7 @@ class SessionEgress:
         finally:
             if self._proxy is not None:
                 self._proxy.report()
-            self._running = None  # before the cut: who connects from here on is refused
+            self._running = None  # before connections are closed: new ones are refused from here on
             if cut():
                 with anyio.CancelScope(shield=True):
                     await self.disconnect_all()
@@ -214,7 +214,7 @@ class SessionEgress:
                 _add_all(self._between, what.moved)
 
     async def disconnect_all(self) -> None:
-        """End what is connected, and have it counted."""
+        """Close all connections, after they report their traffic."""
         if self._proxy is None:
             return
         self._proxy.close_all()
@@ -226,7 +226,7 @@ class SessionEgress:
     async def _gate(self, destination: Destination, how: How) -> str | None:
         if self._running is None:
             return NO_ACTION.format(destination)
-        # Each connection anew: the one before may have brought in what makes this one dangerous.
+        # Ask for each connection: an earlier one may have brought in text that makes this one dangerous.
         running = self._running
         if reason := await running.ask_to_connect(destination, how):
             running.refused[str(destination)] = reason

@@ -45,14 +45,14 @@ BUILDING = (
     "Ctrl-C leaves, PINFOLD_SANDBOX_BUILD=off does without"
 )
 _AGAIN_S = 3600.0
-"""Between builds that start by themselves: a user who is offline waits once an hour, not each time."""
+"""Pause after an automatic build that failed: an offline user waits once an hour, not each time."""
 _IMPORTED = r"(?m)(?:^|[;:])[ \t]*(?:import|from)[ \t]+([^\n;]+)"
 
 
 async def python_for_cells(
     packages: tuple[str, ...], python: str, *, make: bool = False, writable: Iterable[Path] = ()
 ) -> tuple[Path, str]:
-    """By configuration, and what the user should know of it. With `make`, an environment that is missing is built first.
+    """Return the Python for cells, and a notice for the user. With `make`, a missing environment is built first.
 
     `writable`: folders that code of the session can change. Raises EnvironmentFailed, ConfigError.
     """
@@ -71,7 +71,7 @@ async def python_for_cells(
 
 
 def python_at(text: str, writable: Iterable[Path]) -> Path:
-    """The Python that `[sandbox] python` names, or ConfigError."""
+    """Return the Python that `[sandbox] python` names. Raises ConfigError."""
     try:
         return check_python(Path(text).expanduser(), writable=writable).path
     except (EnvironmentFailed, RuntimeError) as error:
@@ -79,7 +79,7 @@ def python_at(text: str, writable: Iterable[Path]) -> Path:
 
 
 def normalise_package_name(package: str) -> str:
-    """As the key of an environment has it, or ConfigError."""
+    """Return the name as it is in the key of an environment. Raises ConfigError."""
     try:
         return normalise_package(package)
     except EnvironmentFailed as error:
@@ -89,11 +89,11 @@ def normalise_package_name(package: str) -> str:
 def packages_to_build(
     workspace: Path, provider: str | None, *, model: str = "", code: str | None = None
 ) -> tuple[str, ...] | None:
-    """What is added to the usual packages, if the environment is to be built before a session begins; else None.
+    """Return the extra packages if an environment should be built before the session begins; else None.
 
-    With `code`, that is all it will run. A scripted or recorded model is no reason to build: those work offline.
+    With `code`, the session runs only that. Scripted and recorded models work offline, so nothing is built for them.
     """
-    # By their look, since code with magics cannot be parsed.
+    # By regular expression, since code with magics cannot be parsed.
     lists = (match[1].split(" import ")[0].split(",") for match in re.finditer(_IMPORTED, code or ""))
     named = {words[0].partition(".")[0] for parts in lists for part in parts if (words := part.split())}
     if model.startswith(("scripted:", "replay:")) or (code is not None and not named):
@@ -118,7 +118,7 @@ def _failure_marker() -> Path:
 
 
 def build_for_session(packages: Iterable[str], on_progress: OnProgress) -> str | None:
-    """Build it, or return why it is gone on without. Blocks."""
+    """Build the environment, or return why the session goes on without it. Blocks."""
     try:
         build_environment(packages, on_progress)
     except EnvironmentFailed as failure:
@@ -130,7 +130,7 @@ def build_for_session(packages: Iterable[str], on_progress: OnProgress) -> str |
 
 
 class EnvironmentStatus(Struct, frozen=True, kw_only=True):
-    """What is configured for cells, and what is there of it."""
+    """The environment configured for cells, and whether it is built."""
 
     key: str
     folder: Path
@@ -144,7 +144,7 @@ def environment_status(packages: Iterable[str], python: str) -> EnvironmentStatu
     asked = tuple(packages)
     recipe = Recipe.of(asked)
     environment = find(asked)
-    here = (current_folder(),)  # as good as always the workspace
+    here = (current_folder(),)  # nearly always the workspace
     used = python_at(python, here) if python else environment.python if environment else default_python()
     return EnvironmentStatus(
         key=recipe.key, folder=environments() / recipe.key, environment=environment, used=used or running_python().path
@@ -152,7 +152,7 @@ def environment_status(packages: Iterable[str], python: str) -> EnvironmentStatu
 
 
 def is_news(what: str) -> bool:
-    """Whether this user has not been told yet."""
+    """Return True if this user has not been told yet, and note that they are told now."""
     told = state_dir() / f"told-{what}"
     if told.exists():
         return False
@@ -163,7 +163,7 @@ def is_news(what: str) -> bool:
 
 
 def install_tool(site: Path, python: Path, writable: Sequence[Path]) -> AnyTool:
-    """Puts packages into `site` for the Python that runs the cells. Policy decides whether it may."""
+    """Return the tool that installs packages into `site` for the cells' Python. Policy decides whether it may run."""
 
     def install_package(package: str) -> str:
         try:

@@ -1,4 +1,4 @@
-"""A session this process owns: log, engine, sandbox and tools put together, and taken apart again."""
+"""A session that this process owns: opens its log, sandbox, tools and engine, and closes them again."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from pinfold.text import cap_text, first_line
 logger = logging.getLogger(__name__)
 Sight: TypeAlias = Literal["variables", "tools", "servers", "grants"]
 _WORDS = 120
-"""Characters of what a tool says of itself that are listed."""
+"""Longest tool description in a listing, in characters."""
 CHECK_SAID = 2000
-"""Characters of what a check said that are recorded."""
+"""Longest recorded output of a check, in characters."""
 
 
 class LiveSession:
-    """Front ends have two calls: `submit` and `subscribe`."""
+    """A session in its owner process. Front ends need two calls: `submit` and `subscribe`."""
 
     def __init__(
         self,
@@ -66,30 +66,30 @@ class LiveSession:
     ) -> None:
         self.session = log.session
         self.began = began
-        """The last event before this process became the owner."""
+        """Number of the last event before this process became the owner."""
         self.log = log
         self._engine = engine
         self._runner = runner
         self._hooks = hooks
         self._watched, self._watched_seq = anyio.Event(), 0
-        """Set when the hooks have seen one more event, and its number."""
+        """Set once the hooks have seen another event; and the number of the last event they saw."""
         self.is_attended = False
         self._asking = 0
         self.servers = runner.servers
-        """Of MCP; None where none is named."""
+        """The MCP servers; None if none are configured."""
         self.submit, self.subscribe = engine.submit, log.subscribe
         self.act = engine.act
-        """Do something on the user's own behalf, on record and judged as any action. Raises CommandRefused, Unavailable."""
+        """Perform an action for the user, judged and recorded like any other. Raises CommandRefused, Unavailable."""
         self.act_beside = engine.act_beside
-        """As `act`, in this task and without waiting for its turn."""
+        """Like `act`, but at once and in the caller's task instead of the queue."""
         self.idle = engine.idle
-        """Wait until nothing that was submitted is left to do."""
+        """Wait until everything submitted is done."""
         self.set_caller_terms = partial(set_terms, engine.core, runner, switching)
-        """What a client asks for with a turn, until other terms are set."""
+        """Set what the client asks for with its turns, until other terms are set."""
         self.note_outside_text = runner.note_outside_text
-        """It is about to get some, though not by an action."""
+        """Mark the session untrusted because outside text is about to enter it by a way other than an action."""
         self.save = runner.save
-        """Have its variables on disk, as they are after the last cell that has ended."""
+        """Save the variables to disk, as they are after the last finished cell."""
 
     async def status(self) -> SessionStatus:
         return self.status_after(self.began)
@@ -130,30 +130,30 @@ class LiveSession:
 
     @property
     def is_untrusted(self) -> bool:
-        """True if it has read outside text."""
+        """True if the session has read outside text."""
         return self._runner.judging.has_met_outside_text or self._engine.core.state.untrusted
 
     @property
     def spent(self) -> tuple[Usage, float | None]:
-        """What it has spent in all."""
+        """Total usage and cost of the session."""
         state = self._engine.core.state
         return state.usage, state.cost
 
     def set_budget(self, budget: Budget) -> None:
-        """From the next turn on."""
+        """Replace the budget, from the next turn on."""
         self._engine.core.budget = budget
 
     @property
     def is_exposed(self) -> bool:
-        """True if what it holds may include private data."""
+        """True if the session may hold private data."""
         return self._runner.is_exposed or self._engine.core.state.private
 
     def share_taint(
         self, is_untrusted: Callable[[], bool], on_untrusted: Callable[[], Awaitable[None]], *, private: bool
     ) -> None:
-        """It is a sub-agent's: it counts as having read what the session has that it comes from, now and later.
+        """Treat this sub-agent's session as having read what its parent has read, now and later.
 
-        `on_untrusted` is called before anything that it read from outside is seen.
+        `on_untrusted` is called before the result of an action with outside text is passed on.
         """
         self._runner.judging.is_parent_untrusted = is_untrusted
         self._runner.on_untrusted = on_untrusted
@@ -161,11 +161,11 @@ class LiveSession:
             self._runner.privacy.mark_exposed()
 
     def set_guards(self, guards: Guards) -> None:
-        """From the next action on."""
+        """Replace the code guards, from the next action on."""
         self._runner.judging.guards = guards
 
     async def query(self, what: Sight) -> Json:
-        """Plain data for front ends. Raises SandboxUnavailable, ConfigError."""
+        """Return a listing as plain data for front ends. Raises SandboxUnavailable, ConfigError."""
         match what:
             case "variables":
                 return [msgspec.structs.asdict(one) for one in await self.variables()]
@@ -202,20 +202,23 @@ class LiveSession:
         return await (await self._runner.ensure_session()).variables()
 
     async def variable_page(self, name: str, query: PageQuery) -> VariablePage:
-        """Some rows of a variable, computed inside; after the cell that runs. Raises PageRefused, NotSupported, SandboxUnavailable."""
+        """Return some rows of a variable, computed in the sandbox once the running cell has ended.
+
+        Raises PageRefused, NotSupported, SandboxUnavailable.
+        """
         session = await self._runner.ensure_session()
         if not isinstance(session, Paged):
             raise NotSupported("this sandbox does not show the rows of variables; print them in a cell")
         return await session.variable_page(name, query)
 
     def attend(self) -> None:
-        """Approvals can be answered from now on."""
+        """Let approvals be answered from now on."""
         self.is_attended = True
         self._engine.core.unattended = False
 
     @contextmanager
     def allow_asking(self) -> Generator[None]:
-        """Approvals can be answered meanwhile, in a session that is otherwise unattended."""
+        """Let approvals be answered inside this context, in a session that is otherwise unattended."""
         core = self._engine.core
         self._asking += 1
         core.unattended = False
@@ -227,7 +230,7 @@ class LiveSession:
             core.touch()
 
     async def passes(self, check: str) -> bool:
-        """Run a shell command in the session, on record: whether it ended with 0. Raises SandboxUnavailable, NotSupported."""
+        """Run and record a check; return True if it exits with 0. Raises SandboxUnavailable, NotSupported."""
         outcome = await self._runner.shell(check)
         said = (outcome.stdout + outcome.stderr).decode("utf-8", "replace").strip()
         how = {"ok": "passed", "timeout": "did not end in time"}.get(outcome.status, f"failed ({outcome.code})")
@@ -236,19 +239,19 @@ class LiveSession:
         return outcome.status == "ok"
 
     async def restore(self, number: int) -> str:
-        """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises CheckpointError."""
+        """Restore the workspace's files from a checkpoint; return the result in words. Raises CheckpointError."""
         if self._engine.is_busy:
             raise CheckpointError("a cell or a turn is under way; interrupt it, or wait for its end")
         return await self._runner.restore(number)
 
     async def is_wanted(self) -> bool:
-        """Whether anything is left to do, or anyone but the hooks listens."""
+        """Return True if work is left to do, or if there is a subscriber other than the hooks."""
         with anyio.move_on_after(0) as looked:
             await self._engine.idle()
         return looked.cancelled_caught or self.log.subscribers > 1
 
     async def feed_hooks(self) -> None:
-        """Show every event to the hooks, in order, outside the turn's way."""
+        """Pass every event to the hooks, in order, without delaying the turn."""
         async with self.log.subscribe(self.began) as feed:
             async for item in feed:
                 await self._hooks.on_event(item)
@@ -263,15 +266,15 @@ class LiveSession:
 
 
 def load(log: Log, damage: Damage) -> tuple[list[Entry], State]:
-    """Everything that is in the log, and what it amounts to."""
+    """Read all entries of the log, and fold them into a state."""
     entries = list(log.read(damage=damage))
     return entries, fold(entries)
 
 
 @asynccontextmanager
 async def open_session(folder: Path | None, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
-    """Open a session whose lock is held, or an ephemeral one when there is no folder."""
-    # Not the common one: tools that hang there must not keep sessions from being opened.
+    """Open a session whose lock the caller holds, or an ephemeral one if `folder` is None."""
+    # Not the shared limiter: tools that hang in its threads must not keep sessions from opening.
     disk = anyio.CapacityLimiter(1)
     log, damage = await anyio.to_thread.run_sync(RedactingLog, folder, session, limiter=disk), Damage()
     ends = AsyncExitStack()
@@ -284,7 +287,7 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
         await anyio.to_thread.run_sync(log.repair, damage, limiter=disk)
         began = log.seq
         imported = folder is not None and is_imported(folder)
-        # A stranger's log does not choose where and how code runs here.
+        # An imported log must not choose where and how code runs on this machine.
         past = None if imported or state.opened is None else msgspec.structs.replace(state.opened, mode=state.mode)
         options = fill_from_past(options, past, folder)
         ground = await resolve_sandbox(options, folder, ends)
@@ -301,7 +304,7 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
             runner, faults = build_runner(options, spec, log, ground, small=asked.profile == "small", servers=servers)
             switching.runner = runner
             ends.push_async_callback(runner.close)
-            tasks.start_soon(runner.way.serve)  # before the sandbox, which is given it, comes back
+            tasks.start_soon(runner.way.serve)  # before the sandbox starts, which waits for its socket
             marked = await _mark_outside_files(runner, session, imported or state.untrusted)
             back = await report_restored(runner, state, entries)
             opened = opened_event(options, runner, switching, imported=imported, untrusted=bool(marked), **back)
@@ -331,7 +334,7 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
 
 
 async def _mark_outside_files(runner: SandboxActionRunner, session: SessionId, untrusted: bool) -> tuple[str, ...]:
-    """A notice of files that hold outside text. Files the session writes are marked once it is untrusted."""
+    """Return a notice of files that hold outside text. If there are any, files the session writes are marked too."""
     runner.writer = Writer(session, runner.spec.writable_places, runner.spec.places)
     found = await anyio.to_thread.run_sync(runner.writer.find_marked)
     if found or untrusted:

@@ -1,4 +1,4 @@
-"""Long-term memory, as tools, the chat and the command line use it: notes without secrets, and an index of past conversations."""
+"""Long-term memory for tools, chat and command line: notes without secrets, and an index of past conversations."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pinfold.memory import Conversations, Embedder, Memory, Note, PastMessage
 
 USER = ""
-"""The session of notes that the user changes."""
+"""Stands for a session in notes that the user changes."""
 
 
 class FoundNotes(Struct, frozen=True, kw_only=True):
     notes: list[Note]
     notice: str = ""
-    """Why they were found by words alone."""
+    """Why the search was by words alone, if embeddings are configured."""
     sent: tuple[Sent, ...] = ()
 
 
@@ -36,14 +36,14 @@ def memory_file() -> Path:
 
 
 def open_memory(workspace: Path | None = None, session: str = USER, embedder: Embedder | None = None) -> Memory:
-    """Of a session, or all of it."""
+    """Open the notes that a session can reach; without a workspace, all that the user can."""
     from pinfold.memory import Memory
 
     return Memory(memory_file(), None if workspace is None else str(workspace), session, embedder=embedder)
 
 
 def refuse_secrets(*texts: str) -> None:
-    """Raises NoteRefused for a text that holds a secret, or what looks like one."""
+    """Raise NoteRefused for a text that holds a secret, or what looks like one."""
     if any(redact(text) != text for text in texts):
         from pinfold.memory import NoteRefused
 
@@ -59,9 +59,9 @@ def search_notes(
     superseded: bool = False,
     untrusted: bool = False,
 ) -> FoundNotes:
-    """By words, and by meaning where `[memory] embeddings` says so. Blocks. Raises NoteRefused, MemoryUnusable.
+    """Search by words, and by meaning if `[memory] embeddings` is set. Blocks. Raises NoteRefused, MemoryUnusable.
 
-    A session that is `untrusted` sends nothing to another machine for it.
+    For an `untrusted` session, nothing is sent to another machine.
     """
     notice = ""
     if (name := config.memory.embeddings) and words.strip() and memory_file().exists():
@@ -81,10 +81,10 @@ def search_notes(
     return FoundNotes(notes=found, notice=f"{notice}; searched by words alone" if notice else "")
 
 
-# Past conversations: an index, brought up to date from the logs of the sessions whenever it is asked.
+# Past conversations: an index that is updated from the sessions' logs before each search.
 
 _CHARS = 8000
-"""Of one text."""
+"""Characters of one text that are indexed."""
 CONVERSATION = ("you", "agent")
 """Places of prompts and answers."""
 
@@ -96,7 +96,7 @@ def conversations_file() -> Path:
 def search_conversations(
     words: str, limit: int, *, workspace: str | None = None, places: Iterable[str] = (), besides: str = ""
 ) -> list[PastMessage]:
-    """What was said in past sessions, best first; see `Conversations.search`. Raises MemoryUnusable."""
+    """Search past sessions, best match first; see `Conversations.search`. Raises MemoryUnusable."""
     from pinfold.memory import Conversations, MemoryUnusable
 
     index = Conversations(conversations_file())
@@ -105,7 +105,7 @@ def search_conversations(
     except MemoryUnusable as error:
         if error.is_passing:
             raise
-        # All of it is in the logs.
+        # The index can be rebuilt: all of it is in the logs.
         for suffix in ("", "-wal", "-shm"):
             Path(f"{conversations_file()}{suffix}").unlink(missing_ok=True)
         _refresh(index)
@@ -113,7 +113,7 @@ def search_conversations(
 
 
 def forget_conversations(sessions: Iterable[str]) -> None:
-    """Remove what is in the index of sessions that are removed."""
+    """Remove deleted sessions from the index."""
     if conversations_file().exists():
         from pinfold.memory import Conversations, MemoryUnusable
 
@@ -136,7 +136,7 @@ def _refresh(index: Conversations) -> None:
         try:
             said = read_said(folder, last)
         except (sqlite3.Error, UnicodeDecodeError):
-            continue  # removed meanwhile, or damaged, which other commands say
+            continue  # removed meanwhile, or damaged, which other commands report
         index.add(
             session,
             [

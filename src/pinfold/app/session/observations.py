@@ -1,4 +1,4 @@
-"""What is seen of a cell: by the model in words, by the user in names of variables."""
+"""Describes what a cell did: in words for the model, as names of changed variables for the user."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _UNREACHABLE = (
 )
 
 OBSERVATION = 10_000
-"""Characters of one action that the model sees."""
+"""Most characters of an action's result that the model sees."""
 STDERR = "[stderr]"
-"""Stands before what a cell wrote there."""
+"""Heads what a cell wrote to stderr."""
 _NO_WAY_OUT = "This session has no network."
 _ROLLED_BACK = "The session was rolled back: variables and files of the workspace are as before this code."
 _RESTARTED = "The interpreter was restarted: all variables are gone, files are as the code left them."
 LAST_WORDS = (_NO_WAY_OUT, _ROLLED_BACK, _RESTARTED, r"[0-9,]+ bytes of output were beyond the limit")
-"""How lines in brackets begin that are ours, as patterns."""
+"""Patterns of how Pinfold's own lines in brackets begin."""
 _TOLD = 40
-"""Variables that are named in one line."""
+"""Most variables named in one line."""
 _GLANCE_S = 5.0
 _NO_DATA = ("module", "function", "builtin_function_or_method", "type")
 """Types of variables that are not reported."""
 
 
 def cut_result(text: str, limits: LimitsConfig, most: int, whole: str) -> str:
-    """As much of a result as the model sees; `most`: characters, in any case. `whole` names where all of it can be found."""
+    """Cut a result to what the model sees, `most` characters or less. `whole` names where all of it can be found."""
     if limits.output_lines is not None:
         text = capped_lines(text, limits.output_lines, whole=whole)
     tokens = None if limits.output_tokens is None else BYTES_PER_TOKEN * limits.output_tokens
@@ -62,7 +62,7 @@ def diff_variables(before: Mapping[str, Variable], after: Mapping[str, Variable]
 
 
 def inventory(variables: Mapping[str, Variable]) -> str:
-    """What a model is told that knows of none of them; those bound last come first."""
+    """List the variables, latest first, for a model that has not seen them."""
     newest = sorted(variables.values(), key=lambda one: one.cell or 0, reverse=True)
     told = [_describe_variable(one) for one in newest if one.type not in _NO_DATA]
     return f"Variables of the session, all still there: {join_names(told, _TOLD)}." if told else ""
@@ -74,14 +74,14 @@ def _describe_variable(one: Variable) -> str:
 
 
 def needs_network(error: str) -> bool:
-    """Whether a traceback ends in what code gets that wants to leave the sandbox."""
+    """Return True if a traceback ends in an error that code gets for network access in the sandbox."""
     last = error.rstrip().rpartition("\n")[2]
     return any(words in last for words in _UNREACHABLE)
 
 
 def observation(outcome: Outcome) -> str:
-    """What the model sees of a cell: its output, what it displayed, then its value or its error."""
-    # Before the output, which may end in the answer.
+    """Return what the model sees of a cell: its output, its displays, then its value or its error."""
+    # Losses come before the output, because the output may end in the answer.
     parts = [f"[{'; '.join(_describe_loss(*one) for one in outcome.lost)}]" if outcome.lost else "", outcome.stdout]
     if outcome.stderr:
         parts.append(f"{STDERR}\n{outcome.stderr}")
@@ -110,7 +110,7 @@ def _describe_loss(what: str, lost: int, of: int) -> str:
 
 
 def describe_display(display: Display) -> str:
-    """A display in words: its own plain text, or what it is."""
+    """Describe a display: its plain text, or its types and sizes."""
     pictures = [mime for mime in display.mime if mime.startswith("image/")]
     plain = display.mime.get("text/plain")
     if plain is None or pictures:
@@ -120,19 +120,19 @@ def describe_display(display: Display) -> str:
 
 
 async def describe_files(session: Session, data: Iterable[str]) -> str:
-    """How those of the workspace and of the data are made, a line each."""
+    """Describe the contents of the files in the workspace and the data, one line each."""
     program = (files("pinfold") / "guest" / "toolbox" / "file_overview.py").read_text("utf-8")
     outcome = await session.command(["python3", "-I", "-c", program, *data], timeout_s=_GLANCE_S)
     return outcome.stdout.decode("utf-8", "replace").strip() if outcome.status == "ok" else ""
 
 
 def file_of(line: str) -> str:
-    """The name of the file that such a line is about."""
+    """Return the name of the file that a line of `describe_files` is about."""
     return line.partition(":")[0].partition(" (")[0].rpartition("/")[2]
 
 
 def add_refusals(performed: Performed, refused: Mapping[str, str]) -> Performed:
-    """Told of what it did not get to: what a program makes of a refusal often hides the reason."""
+    """Add the refused destinations and why: the program's own error often hides the reason."""
     if not refused:
         return performed
     notes = "".join(f"[{to} was not reached: {why}]\n" for to, why in refused.items())
@@ -141,8 +141,8 @@ def add_refusals(performed: Performed, refused: Mapping[str, str]) -> Performed:
 
 
 def answer_to_cell(performed: Performed) -> Answer:
-    """What a cell gets of an action it called for."""
-    if performed.whole is not UNSET:  # a command that failed among them: its code is in there
+    """Return what a cell gets as the result of a call."""
+    if performed.whole is not UNSET:  # also for a failed command: its exit code is in it
         return Answer(status="ok", value=performed.whole)
     is_refused = performed.outcome in ("denied", "not_run")
     status = "ok" if performed.outcome == "ok" else "refused" if is_refused else "failed"

@@ -1,4 +1,4 @@
-"""The operator log: for finding faults in Pinfold itself. Rotated, and free of secrets. The story is in the event log."""
+"""The operator log, for faults in Pinfold itself: rotated and redacted. A session's history is in its event log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILES = 3
 
 
 class _RotatingHandler(logging.Handler):
-    """Made with the first record there is: most commands have none, and what writes them takes a while to load."""
+    """Opens its file at the first record: most commands write none, and `logging.handlers` is slow to import."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -46,9 +46,9 @@ class _PresentableFormatter(logging.Formatter):
 
 
 def start_operator_log(level: str | None = None) -> None:
-    """Write what Pinfold's own parts have to say to the state folder. No folder, no log: never a reason to stop.
+    """Write Pinfold's own log records to the state folder. If the folder cannot be used, go on without a log.
 
-    `level` is what the user asked for now; else LOG_LEVEL or the configuration says.
+    `level` is the one the user typed; without it, LOG_LEVEL or the configuration decides.
     """
     usual = os.environ.get("LOG_LEVEL", "").lower()
     level = level or (usual if usual in get_args(LogLevel) else None)

@@ -1,4 +1,4 @@
-"""How a session is opened, and its status; options from configuration, for a new session or one that goes on."""
+"""Options of a new or resumed session, from configuration and flags; and the status of an open one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pinfold.text import keep_own_secret
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How to open a session. What is None is taken from the session's own past, else from the defaults."""
+    """How to open a session. A field that is None is taken from the session's past, else from the defaults."""
 
     workspace: Path | None = None
     model: str | Model | None = None
@@ -38,13 +38,13 @@ class Options(Struct, frozen=True, kw_only=True):
     data: Mapping[str, Path] | None = None
     """Read-only mounts by name."""
     allow_unmasked: bool = False
-    """A sandbox that cannot hide the workspace's secrets may show them."""
+    """Allow a sandbox that cannot hide the workspace's secret files."""
     packages: tuple[str, ...] = ()
-    """What the environment of the cells has beyond the usual."""
+    """Packages that the cells' environment has in addition to the usual ones."""
     make_environment: bool = False
-    """Build it if it is missing, rather than go on without and say so."""
+    """Build the environment if it is missing, instead of going on without it and saying so."""
     python: str = ""
-    """Runs the cells instead of an environment's."""
+    """The Python that runs the cells, instead of the environment's."""
     limits: Limits = field(default_factory=Limits)
     mounts: tuple[Mount, ...] | None = None
     budget: Budget = field(default_factory=Budget)
@@ -53,23 +53,23 @@ class Options(Struct, frozen=True, kw_only=True):
     calling: CallOptions = field(default_factory=CallOptions)
     """How models are called."""
     view: Path | None = None
-    """Where what it changes in the workspace goes instead."""
+    """Folder that receives the session's changes in place of the workspace."""
     tools: tuple[Callable[..., Any], ...] = ()
-    """What the user hands over in person."""
+    """Functions that the user passes directly, as in `Agent(tools=...)`."""
     toolbox: ToolOptions = field(default_factory=ToolOptions)
     instructions: tuple[Instruction, ...] = ()
-    """What the model is told on the user's and the project's behalf, outermost first."""
+    """Instructions of the user and the project for the model, outermost first."""
     hooks: Hooks = field(default_factory=Hooks)
     git_checkpoints: bool | None = None
     answer_schema: Json = None
-    """Every answer is JSON that is valid against it, or the turn fails."""
+    """JSON Schema that every answer must match, or the turn fails."""
     unattended: bool = True
     verify: str = ""
-    """Who checks an answer: "model", or a command; empty: none does."""
+    """What checks an answer: "model" or a shell command; empty for no check."""
     is_child: bool = False
-    """It is a sub-agent's, which starts none itself."""
+    """True for the session of a sub-agent, which cannot start sub-agents itself."""
     workspace_inside: str = ""
-    """Where code finds the workspace, if elsewhere than on the host."""
+    """Path of the workspace inside the sandbox, if it differs from the host's."""
     notices: tuple[str, ...] = ()
 
     @property
@@ -93,29 +93,29 @@ class CallerTerms(Struct, frozen=True, kw_only=True):
 
     @property
     def demand(self) -> str:
-        """What a model is told that must call; empty for others."""
+        """The demand shown to a model that must call a tool; empty if it need not."""
         names = ", ".join(tool.name for tool in self.tools)
         return f"The client requires a call of {names}: call it before you answer" if self.must_call else ""
 
 
 class SessionStatus(Struct, frozen=True, kw_only=True):
-    """Where a session stands, for a front end that joins it."""
+    """The status of a session, for a front end that joins it."""
 
     seq: int
     """Subscribe after this to see what is new."""
     turn: TurnId | None = None
     """The last turn, if there was one."""
     end: Literal["open", "ended", "interrupted", "failed"] | None = None
-    """How it ended; `open` while it runs or if it was cut off."""
+    """How that turn ended; `open` while it runs or if it was cut off."""
     model: str = ""
     mode: Mode = "auto"
     sandbox: str = ""
-    """Its name, once it is known; `auto` until then."""
+    """Name of the sandbox provider; `auto` until one is chosen."""
     title: str = ""
     context: int = 0
     """Tokens the model can take; 0 if unknown."""
     no_model: str | None = None
-    """Why a turn could not be had, if so."""
+    """Why no turn can run; None if one can."""
     workspace: str = ""
     data: dict[str, str] = field(default_factory=dict[str, str])
     mounts: dict[str, bool] = field(default_factory=dict[str, bool])
@@ -136,12 +136,12 @@ def mounts_of(items: Iterable[str | PathLike[str]]) -> tuple[Mount, ...]:
 
 
 def data_inside(data: Mapping[str, Path], capabilities: Capabilities) -> list[str]:
-    """Where code of the session finds its data."""
+    """Return the paths of the data as the session's code sees them."""
     return list(data_places(data)) if capabilities.mounts else [str(path) for path in data.values()]
 
 
 def refuse_overlap(mounts: Iterable[Mount], workspace: Path) -> None:
-    """Raises ConfigError for a mount that has to do with the workspace, which is there anyway."""
+    """Raise ConfigError for a mount that lies in the workspace or contains it."""
     for mount in mounts:
         if mount.path.is_relative_to(workspace):
             raise ConfigError(f"{mount.path} lies in the workspace {workspace} and is there already; leave --mount out")
@@ -181,7 +181,7 @@ def is_imported(folder: Path) -> bool:
 
 
 def new_session_options(session: SessionId, workspace: Path | None, flags: Mapping[str, Json]) -> Options:
-    """For a session that begins: flags over environment over files over defaults."""
+    """Return the options of a new session: flags over environment over files over defaults."""
     folder, notice = default_workspace(session) if workspace is None else (workspace_at(workspace), None)
     loaded = _load_config(folder, flags)
     config = loaded.config
@@ -199,9 +199,9 @@ def new_session_options(session: SessionId, workspace: Path | None, flags: Mappi
 
 
 def resume_options(session: SessionId, folder: Path, workspace: Path | None, flags: Mapping[str, Json]) -> Options:
-    """For a session that goes on: it keeps its own model, mode, sandbox and workspace unless a flag says otherwise.
+    """Return the options of a resumed session, which keeps model, mode, sandbox and workspace unless a flag differs.
 
-    One that was imported has nothing of its own yet.
+    An imported session that was not opened here yet is treated as new.
     """
     if is_imported(folder):
         return new_session_options(session, workspace, flags)
@@ -221,7 +221,7 @@ def resume_options(session: SessionId, folder: Path, workspace: Path | None, fla
 
 
 def check_paths(paths: Mapping[str, Path]) -> Mapping[str, Path]:
-    """Paths to mount, or ConfigError: each is there, and none has to do with Pinfold's own files."""
+    """Return the paths to mount. Raises ConfigError if one is missing or must not be seen by a session."""
     for path in paths.values():
         if not path.exists():
             hint = suggest_path(path) or "is the path right?"
@@ -231,7 +231,7 @@ def check_paths(paths: Mapping[str, Path]) -> Mapping[str, Path]:
 
 
 def _load_config(workspace: Path | None, flags: Mapping[str, Json]) -> Loaded:
-    """The configuration; from here on, nothing that is shown holds a secret this process knows."""
+    """Load the configuration. From here on, the secrets this process knows are redacted from all it shows."""
     loaded = load_config(workspace, {key: value for key, value in flags.items() if key not in (FLOW_HOSTS, FLOW_TOOLS)})
     hide_process_secrets()
     return loaded
@@ -240,7 +240,7 @@ def _load_config(workspace: Path | None, flags: Mapping[str, Json]) -> Loaded:
 def _options(
     loaded: Loaded, place: Path | None, flags: Mapping[str, Json], notice: str | None = None, **chosen: Json
 ) -> Options:
-    """`place`: the workspace, as far as it is known. `chosen`: what a session that goes on takes from its own past."""
+    """`place`: the workspace, if it is known. `chosen`: the fields that a resumed session takes from its past."""
     config = loaded.config
     calling = CallOptions.of(config, loaded.keys())
     keep_passwords(config.data)

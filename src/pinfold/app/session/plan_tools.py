@@ -31,7 +31,7 @@ _OTHER_WORDS: Mapping[str, TaskStatus] = {
     "cancelled": "dropped",
     "canceled": "dropped",
 }
-"""What models say instead."""
+"""Other words that models use for a status."""
 
 
 def plan_tools(log: Log, read_state: Callable[[], State]) -> list[AnyTool]:
@@ -87,7 +87,7 @@ def _clean(text: str) -> str:
 
 
 def read_task(number: int, item: Json) -> PlanTask:
-    """A task as a model or a user writes it. Raises BadCall."""
+    """Read a task as a model or a user writes it. Raises BadCall."""
     match item:
         case str(text):
             marked = re.match(r"\s*(?:[-*]\s*)?\[([ xX>-])\]\s*(?:\d+\.\s*)?", text)

@@ -1,4 +1,4 @@
-"""A function of a file becomes a skill: cut out, checked, tried in a fresh sandbox. A person sees the result before it is kept."""
+"""Turns a function into a skill: cut out, checked, tried in a fresh sandbox. The user sees it before it is kept."""
 
 from __future__ import annotations
 
@@ -48,18 +48,21 @@ _EFFECT_WORDS: Mapping[Effects, str] = {
     "files": "reads and writes files of the workspace; it runs in the session's sandbox",
 }
 _SHOWN = 200
-"""Characters of a call in a question."""
+"""Longest call in a question, in characters."""
 _DESCRIPTION = 500
 _TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
 
 
 MEMORY = 1 << 30
-"""Of a sandbox in which functions of skills run."""
+"""Memory limit of a sandbox in which functions of skills run."""
 CALL_S = 30.0
 
 
 class SkillSandbox:
-    """Beside the session's: no network, none of the user's files, nothing of the caller's. Starts with its first command. Each command is a process of its own, and only with `writable` does it leave files behind."""
+    """A sandbox apart from the session's: no network, none of the user's files, nothing of the caller.
+
+    It starts with its first command. Each command is a new process; only with `writable` can it leave files behind.
+    """
 
     def __init__(self, provider: Provider, files: Mapping[str, bytes] | None = None, *, writable: bool = False) -> None:
         self._provider = provider
@@ -70,7 +73,7 @@ class SkillSandbox:
         self._one_at_a_time = anyio.Lock()
 
     async def command(self, argv: Sequence[str], **given: Any) -> CommandOutcome:
-        """Raises BadCall where there is no sandbox, SandboxUnavailable."""
+        """Run a program. Raises BadCall if the provider cannot isolate it, SandboxUnavailable."""
         async with self._one_at_a_time:
             session = self._session = self._session or await self._open()
             given.setdefault("env", {"PATH": "/usr/bin:/bin"})
@@ -98,34 +101,34 @@ class SkillSandbox:
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """What is to be promoted."""
+    """A request to promote a function."""
 
     source: str = ""
-    """Of the whole file."""
+    """Source of the whole file."""
     file: str
     function: str
     tool: str
     effects: str = "none"
     examples: Sequence[Json] = ()
     cells: Sequence[Cell] = ()
-    """Of the session."""
+    """Cells of the session."""
 
 
 class Promotion(Struct, frozen=True, kw_only=True):
-    """Checked and tried; nothing is written yet."""
+    """A skill that was checked and tried; nothing is written yet."""
 
     request: Request
     asked: Request | None = None
-    """The same as the call had it."""
+    """The request as it was in the call, without source and cells."""
     skill: str
     tool: str
     files: Mapping[str, bytes]
     shows: str
-    """All that a person must see to agree."""
+    """All that the user must see to agree."""
 
 
 async def prepare_promotion(request: Request, taken: Collection[str], provider: Provider) -> Promotion:
-    """Raises BadTool: the reason why it cannot be promoted, and what to change."""
+    """Check and try the function. Raises BadTool: the reason why it cannot be promoted, and what to change."""
     name, tool = request.function, request.tool
     if not _TOOL_NAME.fullmatch(tool):
         raise BadTool(f"{tool!r} cannot be a tool's name: use up to 60 letters, digits and underscores")
@@ -208,7 +211,7 @@ def _collect_calls(request: Request, signature: Signature) -> list[RecordedCall]
 async def _try_calls(
     calls: Sequence[RecordedCall], name: str, source: str, effects: Effects, provider: Provider
 ) -> list[RecordedCall]:
-    """With the results they gave. Raises BadTool for the first that is not as it should be."""
+    """Return the calls with their results. Raises BadTool for the first that fails or gives a different result."""
     given = [one.args for one in calls]
     try:
         async with aclosing(SkillSandbox(provider, writable=effects == "files")) as sandbox:
@@ -245,7 +248,7 @@ async def call_function(
     *,
     repeat: bool = False,
 ) -> list[dict[str, Json]]:
-    """The outcome of each call. Raises BadCall where it cannot be run, or touched what it did not declare."""
+    """Return the outcome of each call. Raises BadCall if it cannot run, or had effects that it did not declare."""
     given = {"source": source, "function": function, "calls": list(calls), "repeat": repeat}
     reply = await ask(inside, "function_runner", "call", given, timeout_s=CALL_S)
     seen = reply.get("touched")
@@ -270,9 +273,9 @@ def _short(value: Json) -> str:
 
 
 def skill_tool(skill: Skill, alone: Inside, inside: Inside) -> AnyTool | None:
-    """The function of a promoted skill as a tool; None for other skills. Raises BadTool.
+    """Return the function of a promoted skill as a tool; None for other skills. Raises BadTool.
 
-    One without effects runs in `alone`, the other kind in `inside`, where the workspace is.
+    A function without effects runs in `alone`; others run in `inside`, where the workspace is.
     """
     told = skill.described.metadata
     if TOOL not in told:
@@ -315,7 +318,7 @@ def skill_tool(skill: Skill, alone: Inside, inside: Inside) -> AnyTool | None:
 
 
 async def run_skill_tests(skill: Skill, provider: Provider) -> list[tuple[str, str]]:
-    """Each test of a skill in words, and what is wrong with it, empty if nothing. Raises BadTool, BadCall."""
+    """Run the tests of a skill. Returns each with its fault, empty if it passed. Raises BadTool, BadCall."""
     told = skill.described.metadata
     tested: list[tuple[str, str]] = []
     if TOOL in told and CALLS in skill.files:

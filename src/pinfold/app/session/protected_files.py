@@ -1,6 +1,6 @@
-"""Edits of the files that steer the agent, and what the user must know of a workspace once its session has closed.
+"""Edits of protected files, which steer the agent; and closing notices on a workspace.
 
-An edit is shown as a diff and written by the host after the user has allowed it. The command line prints closing notices last.
+The host writes an edit after the user has seen its diff and allowed it. The command line prints closing notices last.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ProtectedEdit(Struct, frozen=True, kw_only=True):
 
 
 def find_protected_file(action: CallTool, workspace: Path) -> str:
-    """The file, relative to the workspace; empty if there is none."""
+    """Return the protected file that a call would change, relative to the workspace; empty if there is none."""
     args = action.given
     if action.tool == "apply_patch":
         named = (line for line in str(args.get("patch", "")).splitlines() if line.startswith(_HEADS))
@@ -53,7 +53,7 @@ def _match_protected(path: str, workspace: Path) -> str:
 
 
 def plan_edit(action: CallTool, workspace: Path) -> ProtectedEdit:
-    """What it would make of the file as it is now. Raises BadCall."""
+    """Compute what the call would make of the file as it is now. Raises BadCall."""
     from pinfold.sandbox.guards import protected_files as guards
 
     path = find_protected_file(action, workspace)
@@ -76,7 +76,7 @@ def plan_edit(action: CallTool, workspace: Path) -> ProtectedEdit:
 
 
 def apply_edit(action: CallTool, workspace: Path) -> str:
-    """Write it. What is trusted is so by content: this voids it. Raises BadCall."""
+    """Write the edit. Trust is bound to the content of a file, so this voids it. Raises BadCall."""
     from pinfold.sandbox.guards import protected_files as guards
 
     edit = plan_edit(action, workspace)
@@ -93,14 +93,14 @@ _is_broken = False
 
 
 def add_closing_notices(lines: Iterable[str], *, is_broken: bool = False) -> None:
-    """`is_broken`: the workspace is not as promised, which the exit code must show."""
+    """Keep lines for the end. `is_broken`: the workspace is not as promised, which the exit code must show."""
     global _is_broken  # noqa: PLW0603 - of this process: a session closes after all that knew of it
     _lines.extend(lines)
     _is_broken = _is_broken or is_broken
 
 
 def pop_closing_notices() -> tuple[list[str], bool]:
-    """The lines, and whether a workspace is not as promised."""
+    """Return and clear the lines; also return True if a workspace is not as promised."""
     lines = list(dict.fromkeys(_lines))
     _lines.clear()
     return lines, _is_broken

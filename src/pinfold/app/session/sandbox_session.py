@@ -48,13 +48,13 @@ class SandboxSession(Struct, kw_only=True, dict=True):
     privacy: Privacy
     log: Log
     checkpoints: Checkpoints | None = None
-    """Of the workspace's files, if it may be changed."""
+    """Git checkpoints of the workspace, if it is writable."""
     glances: bool = False
-    """The model is told of the files without asking."""
+    """True if the model is shown a list of the files without asking."""
     writer: Writer | None = None
     """Marks files that are written after the session has read outside text."""
     closing: tuple[Callable[[], Awaitable[None]], ...] = ()
-    """Closes what tools hold, with the session."""
+    """Called at the end of the session, to close resources of its tools."""
 
     def __post_init__(self) -> None:
         self._session: Session | None = None
@@ -62,13 +62,13 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         self._lasting: Resumable | None = None
         """The same session, if it can be resumed; looked up once, because the check takes longer than many cells."""
         self._variables: dict[str, Variable] = {}
-        """After the last cell."""
+        """The variables after the last cell."""
 
     async def ensure_session(self) -> Session:
-        """Started for the first cell: a session that is only renamed or read starts no process."""
+        """Start the sandbox on first use: a session that is only renamed or read starts no process."""
         if self._session is not None:
             return self._session
-        # A task of its own: whoever waits for it can be interrupted at once, and the next cell finds it started.
+        # A separate task: a waiting caller can be interrupted at once, and the next cell finds the sandbox started.
         if self._starting is None:
             self._starting = asyncio.create_task(self._start())
             self._starting.add_done_callback(_log_failure)
@@ -78,7 +78,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         try:
             for folder in filter(None, (self.spec.site, self.spec.servers, self.spec.skills)):
                 folder.mkdir(exist_ok=True)
-                folder.chmod(0o755)  # a session of root's runs under an id of its own, and must be able to read it
+                folder.chmod(0o755)  # the session of a root user runs under another uid, which must be able to read it
             if self.spec.view:
                 self.spec.view.mkdir(mode=0o700, parents=True, exist_ok=True)
             known = self.provider.notice or ""
@@ -118,7 +118,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         if self.writer:
             try:
                 await anyio.to_thread.run_sync(self.writer.end)
-            except ConfigError as error:  # the next session that looks finds what it wrote
+            except ConfigError as error:  # the next session that looks for outside text finds these files
                 logger.warning("%s", error)
 
     async def rewind(self, command: Undo | Redo) -> Rewound:
@@ -144,7 +144,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         )
 
     async def undo_cell(self, cell: int) -> tuple[str, ...] | None:
-        # What is written to a mount is not undone, so it would be written twice.
+        # Undo does not cover mounts, so files in them would be written twice.
         is_covered = not any(mount.writable for mount in self.spec.mounts)
         if not is_covered or self._lasting is None or self._lasting.path[-1:] != (cell,):
             return None
@@ -155,7 +155,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
             return None
 
     async def restore(self, number: int) -> str:
-        """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises CheckpointError."""
+        """Restore the workspace's files from a checkpoint; return the result in words. Raises CheckpointError."""
         if self.checkpoints is None:
             raise CheckpointError("the workspace may not be changed in mode read-only")
         self.privacy.check_workspace()
@@ -164,23 +164,23 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         return restored
 
     async def save(self) -> None:
-        """Save the variables, for a session that goes on from here."""
+        """Save the variables, so that another session can go on from here."""
         if isinstance(self._session, Savable):
             await self._session.save()
 
     async def restore_variables(self) -> Resumed | None:
-        """What there is of the variables of a session that goes on; None if nothing was kept. Raises SandboxUnavailable."""
+        """Restore the variables of a resumed session; None if nothing was kept. Raises SandboxUnavailable."""
         if self.spec.state is None or not self.spec.state.is_dir():
             return None
         await self._refresh_variables()
         return self._lasting.resumed if self._lasting else None
 
     async def _refresh_variables(self) -> Changed | None:
-        """What has changed since the last time, if anything has and can be seen."""
+        """Read the variables. Returns what has changed since the last time; None if nothing has, or it is unknown."""
         session, before = await self.ensure_session(), self._variables
         try:
             self._variables = {one.name: one for one in await session.variables()}
-        except SandboxUnavailable:  # the next cell says so
+        except SandboxUnavailable:  # the next cell reports it
             return None
         return diff_variables(before, self._variables)
 
@@ -191,13 +191,13 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         return await self._files() if self.glances else ""
 
     async def describe_state(self, about: str) -> str:
-        # What the model has not asked for stays here, unless it was told of all files anyway.
+        # Do not show files that the model has not named, unless it was shown all files anyway.
         files = (await self._files()).split("\n")
         told = [line for line in files if self.glances or ((name := file_of(line)) and name in about)]
         return "\n".join(filter(None, (*told, self.inventory())))
 
     async def _files(self) -> str:
-        """How they are made, a line each."""
+        """Describe the contents of the files, one line each; empty if the sandbox cannot."""
         if self.privacy.about_to_read():
             await self.way.disconnect_all()
         try:
@@ -214,7 +214,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         return self.checkpoints.around(code) if self.checkpoints else nullcontext()
 
     def _with_files(self, performed: Performed) -> Performed:
-        """And what became of the workspace's files."""
+        """Add the changes of the workspace's files."""
         if self._lasting is None or not (changed := self._lasting.changed_files).files:
             return performed
         files = tuple(
@@ -226,7 +226,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
         return replace(performed, files=files, more_files=changed.more)
 
     def _store_content(self, content: bytes | None) -> BlobId | None:
-        with suppress(LogUnwritable):  # the change itself is told
+        with suppress(LogUnwritable):  # the change itself is still recorded
             return None if content is None else self.log.blobs.put(content)
         return None
 
@@ -237,6 +237,6 @@ class SandboxSession(Struct, kw_only=True, dict=True):
 
 
 def _log_failure(start: asyncio.Task[Session]) -> None:
-    """Perhaps nobody waits for it any more."""
+    """Log the failure here, as the caller may have stopped waiting."""
     if not start.cancelled() and (error := start.exception()):
         logger.info("the sandbox did not start: %s", error)

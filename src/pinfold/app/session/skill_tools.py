@@ -1,4 +1,4 @@
-"""The skills of a session: told to the model, read by it, and made from its functions. Tools of `servers.skills`."""
+"""The skills of a session: listed in the prompt, read by the model, made from functions. Tools of `servers.skills`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ SERVER = "skills"
 _SKILL = "SKILL.md"
 
 FILE_CHARS = 60_000
-"""Of one file of a skill that is read."""
+"""Longest file of a skill that is read, in characters."""
 _NATIVE = 40
-"""Functions that the model is offered as tools of their own; code finds all of them."""
+"""Most functions offered to the model as tools of their own; code finds all of them."""
 
 
 class SessionSkills:
-    """Those that are trusted. Code of the session finds their files in `spec.skills`."""
+    """The trusted skills of a session. Its code finds their files in `spec.skills`."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class SessionSkills:
         self._written: set[str] = set()
         self._alone: SkillSandbox | None = None
         self._shown: Promotion | None = None
-        """What a person was shown last."""
+        """The promotion that the user was shown last."""
         self._functions: list[str] = []
         """Tools that were promoted, in this session and before."""
         self.registry: Registry | None = None
-        """Of the session, once it is there."""
+        """The session's registry, once it exists."""
 
     async def close(self) -> None:
         if self._alone:
@@ -67,7 +67,7 @@ class SessionSkills:
 
     @property
     def native(self) -> tuple[str, ...]:
-        """The functions that a model is offered as tools of their own, those of this session among them."""
+        """The functions offered to the model as tools of their own, including those promoted in this session."""
         return tuple(self._available[-_NATIVE:])
 
     @property
@@ -76,12 +76,12 @@ class SessionSkills:
         return [name for name in self._functions if self.registry is None or self.registry.get(name)]
 
     def load(self, obeyed: Mapping[str, bytes], taken: Collection[str]) -> tuple[list[AnyTool], tuple[str, ...]]:
-        """Find them. Returns the functions among them as tools, and a line for each that cannot be used. Raises ConfigError.
+        """Load the skills. Returns the functions among them as tools, and a line for each skill that cannot be used.
 
-        `taken`: names of other tools.
+        `taken`: names of other tools. Raises ConfigError.
         """
         if self._folder is not None and self._folder.is_dir():
-            shutil.rmtree(self._folder, ignore_errors=True)  # what an earlier process left may be trusted no longer
+            shutil.rmtree(self._folder, ignore_errors=True)  # files of an earlier process may no longer be trusted
         if not (config_dir() / "skills").is_dir() and not any(name.startswith(".agents/skills/") for name in obeyed):
             return [], ()
         from pinfold.app.trust.skills import find_skills
@@ -101,8 +101,8 @@ class SessionSkills:
         return made, tuple(faults)
 
     def _make_tool(self, skill: Skill, taken: Collection[str]) -> list[AnyTool]:
-        """Of a skill that is a function; none otherwise. Raises BadTool."""
-        # Only the user's own: a project adds words, never tools.
+        """Return the tool of a skill that is a function; none otherwise. Raises BadTool."""
+        # Only for the user's own skills: a project can add instructions, never tools.
         if skill.place == "project":
             return []
         from pinfold.app.session.promotion import SkillSandbox, skill_tool
@@ -117,7 +117,7 @@ class SessionSkills:
         return [made]
 
     def prompt(self, place: str, *, can_call: bool, small: bool) -> str:
-        """What the model is told of them at first. `can_call`: code can call tools in this sandbox."""
+        """Return the part of the system prompt on skills. `can_call`: code can call tools in this sandbox."""
         if not self._skills:
             return ""
         from pinfold.app.session.promotion import CALL, TOOL
@@ -135,7 +135,7 @@ class SessionSkills:
         return skills_prompt(skills, calls, place, native=native, can_call=can_call)
 
     async def write_files(self) -> None:
-        """Put their files where code finds them."""
+        """Write the files of the skills to where code finds them."""
         new = [one for one in self._skills.values() if one.digest not in self._written]
         if new and self._folder is not None:
             await to_thread.run_sync(_write_files, self._folder, new)
@@ -198,7 +198,7 @@ class SessionSkills:
         return cap_text(skill.described.body, FILE_CHARS) + narrows + more
 
     async def preview(self, args: Mapping[str, Json]) -> str:
-        """What a person sees before they agree to a promotion. Raises NotShown with the reason why there is nothing to agree to."""
+        """Return what the user sees before agreeing to a promotion. Raises NotShown if it cannot be promoted."""
         from pinfold.app.session.promotion import prepare_promotion
 
         wanted = _read_request(args)
@@ -214,7 +214,7 @@ class SessionSkills:
         return known.shows
 
     async def _add_source(self, wanted: Request) -> Request:
-        """With the file as it is now, and the session's cells. Raises BadCall."""
+        """Add the file as it is now, and the session's cells. Raises BadCall."""
         try:
             source = (await (await self._ensure_session()).get(wanted.file)).decode("utf-8")
         except FileRefused as error:
@@ -225,7 +225,7 @@ class SessionSkills:
         return replace(wanted, source=source, cells=cells)
 
     def _keep(self, promotion: Promotion | None) -> Result:
-        """Write exactly what a person was shown. Raises BadCall."""
+        """Write exactly what the user was shown. Raises BadCall."""
         from pinfold.app.trust.skills import install_skill, read_skill_folder
 
         if promotion is None:
@@ -250,14 +250,14 @@ def _write_files(folder: Path, skills: list[Skill]) -> None:
             path = folder / skill.name / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-            # A session of root's runs under an id of its own.
+            # The session of a root user runs under another uid.
             path.chmod(0o644)
             for above in path.relative_to(folder).parents:
                 (folder / above).chmod(0o755)
 
 
 def _read_request(args: Mapping[str, Json]) -> Request:
-    """From the arguments of `promote_skill`, without the source."""
+    """Build the request from the arguments of `promote_skill`, without the source."""
     from pinfold.app.session.promotion import Request
 
     name, examples = str(args.get("function_name", "")), args.get("examples")
@@ -271,7 +271,7 @@ def _read_request(args: Mapping[str, Json]) -> Request:
 
 
 def _list_cells(log: Log) -> Iterator[Cell]:
-    """The cells that went well: number, code and value; a file that a tool has written counts as a cell that names it."""
+    """Yield number, code and value of each successful cell; a file that a tool wrote counts as a cell naming it."""
     codes: dict[ActionId, str] = {}
     numbers: dict[ActionId, int] = {}
     for entry in log.read():

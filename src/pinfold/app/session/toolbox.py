@@ -1,4 +1,4 @@
-"""The tools of a session: Pinfold's own and the user's, which of them the model is told, and how they reach the host and the web."""
+"""The tools of a session, Pinfold's own and the user's, and how they reach the sandbox, the host and the web."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class SessionCommands:
-    """Programs that tools run inside. The first of an action that counts as a cell is that cell."""
+    """Runs programs in the sandbox for tools. If an action counts as a cell, its first program is that cell."""
 
     def __init__(self, started: Callable[[], Awaitable[Session]]) -> None:
         self._started = started
@@ -45,7 +45,7 @@ class SessionCommands:
         workdir: str = "",
         env: Mapping[str, str] | None = None,
     ) -> CommandOutcome:
-        """Raises BadCall where this sandbox cannot."""
+        """Run a program. Raises BadCall if this sandbox cannot."""
         session = await self._started()
         what = current_action()
         more: dict[str, Any] = {"on_output": what.on_output} if what else {}
@@ -66,7 +66,7 @@ class SessionCommands:
 
 
 class WebAccess:
-    """`told`: headers for a host on the user's behalf, sent over https or to this machine only."""
+    """Web requests of tools. `told` returns the user's headers for a host, sent only over https or to this machine."""
 
     def __init__(self, way: SessionEgress, told: Callable[[str], Mapping[str, str]] | None = None) -> None:
         self._way = way
@@ -108,7 +108,7 @@ class WebAccess:
                 limits=FetchLimits(body_bytes=max_bytes, whole_s=timeout_s),
             )
         except NetError as error:
-            # It may have got as far as where the answer pointed elsewhere, and never less is told than left.
+            # The first request may have been sent and only a redirect failed: report it, never less than was sent.
             gone = (Sent(to=str(to), out=len(url) + said, back=0),) if to in cleared else ()
             raise BadCall(str(error), sent=gone) from error
         return Fetched(
@@ -122,7 +122,7 @@ class WebAccess:
 
 
 def _list_sent(page: Page, said: int) -> tuple[Sent, ...]:
-    """Each server was told its own address; headers and body went to the first, the answer came from the last."""
+    """Count bytes per server: each got its own URL, the first also headers and body; the last sent the answer."""
     from pinfold.net import read_url
 
     last = len(page.hops) - 1
@@ -141,21 +141,21 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     """The configuration, and the trusted files of the workspace."""
     flows: Flows = field(default_factory=Flows)
     carries: bool = False
-    """Clients of a server may copy files in and out: `put_file`, `get_file`."""
+    """True if clients of a server may copy files in and out, with `put_file` and `get_file`."""
     remembers: bool = False
-    """Notes may be kept, though the session is not."""
+    """True if notes may be kept although the session is not."""
     more_mcp: tuple[str, bytes] | None = None
-    """Servers that the caller names: where, and what such a file would hold."""
+    """MCP servers that the caller names: the origin, and the content in the format of `.mcp.json`."""
     client_mcp: bytes | None = None
-    """Servers that an editor names, as such a file would. They get no more than those of a project do."""
+    """MCP servers that an editor names, in the same format. They get no more rights than a project's."""
     starts_servers: bool = True
-    """False for a session that has those of another one."""
+    """False for a sub-agent, which uses the servers of its parent session."""
     served: tuple[AnyTool, ...] = ()
-    """Tools of servers that are known already, one server after the other."""
+    """Tools of the parent session's servers, grouped by server."""
 
     @property
     def declared(self) -> list[tuple[str, bytes]]:
-        """YAML files of the workspace that are trusted, by name."""
+        """The trusted YAML tool files of the workspace, by name."""
         return [(name, data) for name, data in self.loaded.obeyed.items() if name.startswith(f"{TOOLS}/")]
 
     @property
@@ -173,7 +173,7 @@ def build_tools(
     way: SessionEgress,
     spec: Spec,
 ) -> tuple[list[AnyTool], tuple[str, ...]]:
-    """All of them, and a line for each that could not be had."""
+    """Return all tools, and a line for each that could not be loaded."""
     from pinfold.tools.builtin.files import file_tools, transfer_tools
     from pinfold.tools.builtin.shell import shell_tool
     from pinfold.tools.builtin.small import small_tools
@@ -205,7 +205,7 @@ def build_tools(
 
 
 KEPT = 1 << 20
-"""Bytes of each stream."""
+"""Bytes kept of each output stream."""
 _KILLED_S = 5.0
 
 
@@ -214,7 +214,7 @@ class HostShell:
         self._workspace = workspace
 
     async def run(self, command: str, *, workdir: str, timeout_s: float) -> CommandOutcome:
-        """In the workspace, with the user's own environment and nothing to read; ended as a whole when its time is over."""
+        """Run in the workspace with the user's environment and an empty stdin; kill the whole group at the end."""
         folder = self._workspace / workdir
         try:
             process = await anyio.open_process(
@@ -243,7 +243,7 @@ class HostShell:
                 in_time = True
         finally:
             with anyio.CancelScope(shield=True):
-                with suppress(ProcessLookupError):  # with everything it started that did not leave its group
+                with suppress(ProcessLookupError):  # and all its descendants in the same group
                     os.killpg(process.pid, signal.SIGKILL)
                 with anyio.move_on_after(_KILLED_S):
                     await process.wait()

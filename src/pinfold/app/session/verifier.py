@@ -1,4 +1,4 @@
-"""Checks an answer before the turn ends: a command, or a sub-agent that changes nothing, each on a fork of the session."""
+"""Checks an answer before the turn ends, by a command or a read-only sub-agent, each on a fork of the session."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pinfold.text import cap_text
 
 MODEL = "model"
 NAME = "verifier"
-"""A definition of this name is the one that checks."""
+"""A sub-agent definition of this name does the check, if there is one."""
 _SAID = 2000
-"""Characters of its reasons that the model is told."""
+"""Longest reasons that the model is shown, in characters."""
 _ACCEPT, _REFUSE = "ACCEPT", "REFUSE"
 _BRIEF = """\
 Check the answer below against the question, with the variables and files that are here: look them up and compute again. \

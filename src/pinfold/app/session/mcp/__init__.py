@@ -1,4 +1,4 @@
-"""The user's MCP servers: where they are named, where they run, what they were seen to offer, and who may say yes."""
+"""The user's MCP servers: where they are configured, where they run, what they offer, and what they may ask for."""
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 

@@ -1,4 +1,4 @@
-"""Secrets for MCP servers: tokens they gave the user, each for its host, and `${NAME}` in entries of the user's own servers."""
+"""Secrets for MCP servers: tokens that they issued, each for its host; `${NAME}` in entries of the user's servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pinfold.text import keep_own_secret
 from pinfold.tools.mcp.spec import ServerSpec
 
 _NAME = 64
-"""Characters a secret's name may have."""
+"""Longest name of a secret, in characters."""
 _SECRETS = ("token", "secret", "code")
 
 
@@ -50,7 +50,7 @@ def _name(server: str) -> str:
 
 
 def _hide(text: str) -> None:
-    """What in it is a secret by itself: the whole text is one already."""
+    """Redact the secrets inside the text too: the whole text is redacted already."""
     try:
         content = json.loads(text)
     except ValueError as error:
@@ -71,11 +71,11 @@ def _secrets_in(value: Json, *, is_secret: bool = False) -> Iterator[str]:
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 LOCAL = "{}.mcp"
-"""Stands for the host where a secret is for a program of this machine: `pinfold secret set TOKEN --host github.mcp`."""
+"""Used as the host if a secret is for a local program: `pinfold secret set TOKEN --host github.mcp`."""
 
 
 class NotSet(Exception):
-    """What is missing, and how to give it."""
+    """A variable is not set. Says which, and how to set it."""
 
 
 def has_variables(spec: ServerSpec) -> bool:
@@ -85,7 +85,7 @@ def has_variables(spec: ServerSpec) -> bool:
 
 
 def fill_variables(spec: ServerSpec) -> ServerSpec:
-    """Raises NotSet, ConfigError."""
+    """Fill in `${NAME}` from secrets or the environment. Raises NotSet, ConfigError."""
     if not has_variables(spec):
         return spec
     host = host_of(spec.url) if spec.url else LOCAL.format(spec.name)

@@ -1,4 +1,4 @@
-"""Where MCP servers are named: the user's own file, a trusted workspace's, and entries that the user typed."""
+"""Reads and edits where MCP servers are named: the user's file, a trusted workspace's, entries that the user typed."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def load_servers(
     more: tuple[str, bytes] | None = None,
     client: bytes | None = None,
 ) -> NamedServers:
-    """`project` is what a trusted workspace says; `client` what an editor does, held to the same;
-    `more` is the caller's own, as `given` reads it.
+    """Load the servers of all sources. On the same name, the first wins: caller, user, workspace, editor.
 
-    The caller's own comes before the user's, and that before the workspace's. Raises ConfigError for the caller's own.
+    `project`: a trusted workspace's file. `client`: an editor's servers, with the same limits. `more`: the caller's, as
+    `read_extra_servers` returns them. Raises ConfigError for a fault in the caller's.
     """
     found: dict[str, ServerSpec] = {}
     if more is not None:
@@ -84,13 +84,13 @@ def load_servers(
 
 
 def find_project_server(project: bytes, origin: str, name: str) -> ServerSpec | None:
-    """As the project's file has it, before it is given a place; None if it names none."""
+    """Return the server as the project's file has it, before its reach is limited; None if it is not there."""
     specs, _ = read_servers(project, origin)
     return next((spec for spec in specs if spec.name == module_name(name)), None)
 
 
 def read_extra_servers(more: str | PathLike[str] | Mapping[str, Json]) -> tuple[str, bytes]:
-    """A file of `mcpServers`, or such a table, or what would be in it: where it is from, and its content. Raises ConfigError."""
+    """Read a file, a table with `mcpServers`, or just its entries. Returns origin and content. Raises ConfigError."""
     if not isinstance(more, Mapping):
         with explain_errors(f"{fspath(more)} cannot be read"):
             return fspath(more), Path(more).read_bytes()
@@ -101,7 +101,7 @@ def read_extra_servers(more: str | PathLike[str] | Mapping[str, Json]) -> tuple[
 
 
 def client_servers(named: Iterable[Mapping[str, Json]]) -> tuple[bytes | None, tuple[str, ...]]:
-    """Servers in the form of the Agent Client Protocol, as a file would hold them; and a line for each that is left out."""
+    """Convert servers of the Agent Client Protocol to a file's content. Also returns a line for each left out."""
     entries: dict[str, Json] = {}
     left_out: list[str] = []
     for one in named:
@@ -141,7 +141,7 @@ def _fill_specs(specs: Iterable[ServerSpec], faults: Iterable[str]) -> NamedServ
 
 
 def spec_of(name: str, entry: Mapping[str, Json]) -> ServerSpec:
-    """As the user's file would have it. Raises ConfigError."""
+    """Build the spec of an entry, as if the user's file had it. Raises ConfigError."""
     found = _fill_specs(*read_servers(json.dumps({_KEY: {name: dict(entry)}}).encode(), str(user_file())))
     if found.faults:
         raise ConfigError(found.faults[0].removeprefix(f"{user_file()}: "))
@@ -157,7 +157,7 @@ def write_entry(name: str, entry: Mapping[str, Json]) -> None:
 
 
 def remove_entry(name: str) -> None:
-    """Raises ConfigError, also where there is none."""
+    """Remove a server from the user's file. Raises ConfigError, also if it is not there."""
     with _edit_entries() as entries:
         found = [key for key in entries if name in (key, module_name(key))]
         if not found:
@@ -169,7 +169,7 @@ def remove_entry(name: str) -> None:
 
 @contextmanager
 def _edit_entries() -> Generator[dict[str, Json]]:
-    """The entries, written back with all else that is in the file. Raises ConfigError."""
+    """Yield the entries, then write them back with the rest of the file. Raises ConfigError."""
     path = user_file()
     with hold_file_lock(path):
         data = read_private(path)
@@ -194,7 +194,7 @@ def build_entry(
     reach: str | None = None,
     hosts: tuple[str, ...] = (),
 ) -> dict[str, Json]:
-    """`what`: a URL, or a command and its arguments. Raises ConfigError."""
+    """Build an entry from typed options. `what`: a URL, or a command and its arguments. Raises ConfigError."""
     first, *args = what
     is_url = first.startswith(("http://", "https://"))
     if is_url and args:

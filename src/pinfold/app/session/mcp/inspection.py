@@ -1,4 +1,4 @@
-"""The user's own look at their servers, without a session: what each offers, how it has changed, what a tool gives."""
+"""Lets users inspect their servers without a session: what each offers, how it has changed, what a tool returns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
 
 _END_S = 0.5
-"""For a server that was only looked at to end by itself."""
+"""Time for a server that was only inspected to end by itself."""
 
 
 class ServerFailed(PinfoldError):
@@ -39,7 +39,7 @@ class ServerFailed(PinfoldError):
 
 
 class AbsentPerson:
-    """Person and Sampler that answer nothing."""
+    """A Person and Sampler that declines every request."""
 
     async def elicit(self, *_: object, **__: object) -> None:
         return None
@@ -52,19 +52,19 @@ class AbsentPerson:
 
 
 class ServerListing(Struct, frozen=True, kw_only=True):
-    """A server as it is known without starting it."""
+    """What is known of a server without starting it."""
 
     spec: ServerSpec
     where: str
     trusted: bool
-    """Its annotations count."""
+    """True if its annotations count."""
     tools: int | None
-    """That the user has agreed to; None if it was never seen."""
+    """Number of tools the user has agreed to; None if the server was never seen."""
     failure: Failure | None
 
 
 def load_servers_for(workspace: Path) -> NamedServers:
-    """The user's own and those of the folder, if it is trusted. Raises ConfigError."""
+    """Load the user's servers, and the folder's if it is trusted. Raises ConfigError."""
     loaded = load_config(workspace)
     return load_servers(loaded.obeyed.get(SERVERS), str(workspace / SERVERS))
 
@@ -80,7 +80,7 @@ def find_spec(named: NamedServers, name: str) -> ServerSpec:
 
 
 def forget(spec: ServerSpec) -> None:
-    """What was agreed to, and its sign-in. Raises ConfigError."""
+    """Forget what was agreed to, the sign-in and the last failure of a server. Raises ConfigError."""
     FilePins((spec,)).forget(spec.name)
     StoredCredentials((spec,)).put(spec.name, None)
     note_success(spec.name)
@@ -102,7 +102,7 @@ def list_servers(specs: Sequence[ServerSpec]) -> tuple[ServerListing, ...]:
 
 
 class ToolOffer(Struct, frozen=True, kw_only=True):
-    """A tool as the user is told of it."""
+    """A tool as the user is shown it."""
 
     name: str
     signature: str
@@ -113,7 +113,7 @@ class ToolOffer(Struct, frozen=True, kw_only=True):
 
 
 class ServerInspector:
-    """Servers that are connected to for the user, by name."""
+    """Connects to servers by name, for the user."""
 
     def __init__(self, specs: Sequence[ServerSpec], servers: Servers, pins: FilePins) -> None:
         self._specs = {spec.name: spec for spec in specs}
@@ -122,7 +122,7 @@ class ServerInspector:
         self.difference, self.is_trusted = servers.difference, pins.is_trusted
 
     async def connect(self, *names: str) -> Mapping[str, str]:
-        """Side by side. Those that did not start, and why."""
+        """Connect concurrently, to all if none is named. Returns those that did not start, and why."""
         failed = {
             name: "; ".join(filter(None, (why, registry_hint(self._specs[name]))))
             for name, why in (await self._servers.start(*names)).items()
@@ -135,7 +135,7 @@ class ServerInspector:
         return failed
 
     def is_program(self, name: str) -> bool:
-        """Whether it is started here."""
+        """Return True if the server is a program started here."""
         return self._specs[name].transport == "stdio"
 
     def tools(self, name: str) -> tuple[AnyTool, ...]:
@@ -160,25 +160,25 @@ class ServerInspector:
         )
 
     def properties(self, name: str, tool: str) -> Mapping[str, Mapping[str, Json]]:
-        """Of the tool's arguments, by name; empty where there is no such tool."""
+        """Return the schemas of a tool's arguments, by name; empty if there is no such tool."""
         found = next((one for one in self.tools(name) if one.name == f"{name}.{tool}"), None)
         known: Json = (found.parameters or {}).get("properties") if found else None
         properties = cast("dict[str, Json]", known) if isinstance(known, dict) else {}
         return {key: cast("dict[str, Json]", it) for key, it in properties.items() if isinstance(it, dict)}
 
     def annotations(self, name: str) -> Mapping[str, Mapping[str, Json]]:
-        """What the server says of its tools, by name: whether it only reads, may destroy, may be repeated."""
+        """Return the annotations of its tools, by name: whether each only reads, may destroy, may be repeated."""
         manifest = self._pins.get(name) or {}
         return {str(tool["name"]): tool.get("annotations") or {} for tool in manifest.get("tools", [])}
 
     def trust(self, name: str) -> None:
-        """Agree to what it says now, and believe what it says of its tools. Raises ConfigError, BadCall."""
+        """Agree to what the server offers now, and let its annotations count. Raises ConfigError, BadCall."""
         if self.difference(name):
             self._servers.accept(name)
         self._pins.trust(name)
 
     async def call(self, name: str, tool: str, args: Mapping[str, Json]) -> Result:
-        """What a tool gives. The user asks in person, so that only their own rules, and what has changed, are in the way.
+        """Call a tool. The user asks directly, so only their own rules, or a changed tool, can refuse it.
 
         Raises ServerFailed, ToolFailed.
         """
@@ -205,7 +205,7 @@ class ServerInspector:
 async def inspect_servers(
     specs: Sequence[ServerSpec], workspace: Path, person: Person | None = None, limits: Limits | None = None
 ) -> AsyncGenerator[ServerInspector]:
-    """In a folder that is no workspace, they get an empty one. Raises ConfigError."""
+    """Open an inspector. If the folder cannot be a workspace, servers get an empty one. Raises ConfigError."""
     config = load_config(workspace).config
     absent, pins = AbsentPerson(), FilePins(specs)
     stack = ExitStack()
@@ -231,7 +231,7 @@ async def inspect_servers(
 
 
 async def check_servers(workspace: Path, limit_s: float) -> list[dict[str, Json]]:
-    """For `pinfold doctor`: each server started once, side by side, each for so long at most. Raises ConfigError."""
+    """Start each server once, for `pinfold doctor`: concurrently, for `limit_s` at most. Raises ConfigError."""
     named = load_servers_for(workspace)
     found: list[dict[str, Json]] = [
         {"name": "", "where": "", "tools": 0, "cause": line, "fix": "change the entry"} for line in named.faults

@@ -1,4 +1,4 @@
-"""What is remembered of MCP servers: what each offered when the user agreed to it, and how it failed last. No session can see it."""
+"""Stored facts on MCP servers: what each offered when the user agreed, and its last failure. Hidden from sessions."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pinfold.tools.mcp.spec import ServerSpec
 
 class _Pin(msgspec.Struct, frozen=True, kw_only=True):
     identity: str = ""
-    """Of the entry that was agreed to: another program under the same name is another server."""
+    """Identity of the entry that was agreed to: another program under the same name is another server."""
     trusted: bool = False
     manifest: dict[str, Json] | None = None
 
 
 class FilePins:
-    """A file for each server; one that a workspace names is another than the user's own of that name."""
+    """One file per server; a workspace's server and the user's own of the same name have different files."""
 
     def __init__(self, specs: Iterable[ServerSpec]) -> None:
         self._specs = {spec.name: spec for spec in specs}
@@ -38,7 +38,7 @@ class FilePins:
         return pin.manifest if pin else None
 
     def put(self, server: str, manifest: Mapping[str, Json]) -> None:
-        """What it says of its tools counts for nothing until that is trusted as well. Raises ConfigError."""
+        """Store what the server offers. Its annotations count only after `trust`. Raises ConfigError."""
         with hold_file_lock(self._path(server)):
             self._write(server, _Pin(identity=identity(self._specs[server]), manifest=dict(manifest)))
 
@@ -47,7 +47,7 @@ class FilePins:
         return pin is not None and pin.trusted
 
     def trust(self, server: str) -> None:
-        """From now on its annotations count. Raises ConfigError."""
+        """Let the server's annotations count from now on. Raises ConfigError."""
         with hold_file_lock(self._path(server)):
             pin = self._read(server) or _Pin(identity=identity(self._specs[server]))
             self._write(server, msgspec.structs.replace(pin, trusted=True))
@@ -71,7 +71,7 @@ class FilePins:
 
 
 def identity(spec: ServerSpec) -> str:
-    """Of how it is started or reached. A key may change, other variables may decide what runs."""
+    """Hash how a server is started or reached, with variables that may decide what runs; without keys, which change."""
     known: list[Json] = [spec.transport, spec.command, list(spec.args), spec.cwd, spec.url]
     if variables := {name: value for name, value in spec.env.items() if not secrets_in({name: value})}:
         known.append(variables)
@@ -90,7 +90,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Seconds since the epoch."""
     until: float = 0.0
-    """It is left alone by the session in which it failed."""
+    """The session in which it failed does not start it again before this time; 0 if it may."""
 
 
 def _failure_path(server: str) -> Path:
@@ -106,7 +106,7 @@ def failure_of(server: str) -> Failure | None:
 def note_failure(server: str, why: str, pause_s: float = 0.0) -> None:
     now = time.time()
     failure = Failure(why=why[:_WORDS], at=now, until=now + pause_s if pause_s else 0.0)
-    # What cannot be noted must not stop anything.
+    # A note that cannot be written must not stop anything.
     with suppress(OSError):
         private_dir(_failure_path(server).parent)
         _failure_path(server).write_bytes(msgspec.json.encode(failure))

@@ -1,6 +1,6 @@
 """Where the program of an MCP server may run, and what of this machine it needs there.
 
-On this machine it is the user's own program, and the agent must not be able to choose what it does: nothing of it may
+On this machine it runs with the user's rights, so the agent must not be able to choose what it does: no part of it may
 lie in a workspace, which the agent writes to. In a sandbox of its own it sees the workspace, its own installation, and
 nothing else of the user's.
 """
@@ -25,19 +25,19 @@ from pinfold.tools.mcp.spec import ServerSpec
 _NPM, _PYPI = ("registry.npmjs.org",), ("pypi.org", "files.pythonhosted.org")
 _REGISTRIES = {"npx": _NPM, "bunx": _NPM, "uvx": _PYPI, "pipx": _PYPI}
 _PASSED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ", "USER")
-"""All that a server on this machine gets of our environment: it holds keys."""
+"""The only variables that a server on this machine inherits, because the environment holds keys."""
 _SYSTEM = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr")
-"""A session has these."""
+"""Folders that every sandbox has."""
 _CODE = (".py", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".jar", ".rb", ".pl", ".sh")
 _RUNNERS = re.compile(
     r"(?:python[0-9.]*|node|deno|bun|bunx|npx|npm|pnpm|yarn|uv|uvx|pipx|ruby|perl|php|java|[bd]?a?sh|zsh)"
 )
-"""Their first word that is no option says what to run."""
+"""Programs whose first argument that is no option says what to run."""
 _RUNS = (
     *("--directory", "--project", "--from", "--with-editable", "--with", "--prefix", "--package", "-p"),
     *("--require", "-r", "--import", "--loader", "--env-file", "--config", "-C", "--cwd", "-c", "-e"),
 )
-"""Options of theirs whose word decides what is run."""
+"""Options of these programs whose value decides what is run."""
 _STEERS = (
     *("PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "NODE_PATH", "NODE_OPTIONS", "BASH_ENV", "ENV"),
     *("LD_PRELOAD", "LD_LIBRARY_PATH"),
@@ -47,7 +47,7 @@ _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 
 def registry_hint(spec: ServerSpec) -> str:
-    """What lets a program download the server it is to run, where it may reach no host; empty where it need not."""
+    """Say how to let a program download its server, if it may reach no host; empty if it need not download."""
     program = PurePath(spec.command).name
     if spec.hosts or not is_sandboxed(spec) or program not in _REGISTRIES:
         return ""
@@ -63,7 +63,7 @@ def describe_place(spec: ServerSpec) -> str:
 
 
 class Launch(Struct, frozen=True, kw_only=True):
-    """How to start it."""
+    """How to start a server's program."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -89,20 +89,20 @@ def launch_on_host(spec: ServerSpec, workspace: Path) -> Launch:
 
 def launch_in_sandbox(spec: ServerSpec, workspace: Path) -> Launch:
     """Raises BadCall."""
-    # With a way out never in the workspace, for the reason that holds on this machine.
+    # With network access never in the workspace, for the same reason as on this machine.
     cwd = (Path("/") if spec.hosts else workspace) / Path(spec.cwd).expanduser()
     if not cwd.is_dir():
         raise BadCall(f"{spec.name}: the folder {cwd} does not exist; change `cwd` in {spec.origin}")
     path = os.environ.get("PATH", os.defpath)
     program = _find_program(spec, cwd, _search_path_outside(workspace, path) if spec.hosts else path)
     if spec.hosts and (inside := _from_workspace(spec, program, cwd, workspace)):
-        # It could carry away whatever the session knows, without a call that is asked about.
+        # It could send out whatever the session knows, without a call that is asked about.
         raise BadCall(
             f"{spec.name} would run {inside} with a way out to {', '.join(spec.hosts)}, and the agent can change it; "
             "install it outside the workspace, or let it do without hosts"
         )
     installed, named = [*_installation(program)], [*_find_named_paths(spec, cwd)]
-    if spec.is_confined:  # it chooses its arguments itself: they open no folder but the project's
+    if spec.is_confined:  # the project chose the arguments, so they may open no folder but its own
         named = [path for path in named if path.resolve().is_relative_to(workspace.resolve())]
         if "/" in spec.command or program.is_relative_to(workspace):
             installed = [program.resolve(), *(one for one in installed if _is_harmless(one, workspace))]
@@ -111,7 +111,7 @@ def launch_in_sandbox(spec: ServerSpec, workspace: Path) -> Launch:
     paths = [str(program.parent), *(str(one.parent) for one in _shebang(program)), env.get("PATH", ""), _INSIDE_PATH]
     env["PATH"] = ":".join(filter(None, dict.fromkeys(paths)))
     if Path(_CERTIFICATES).is_file():
-        # Certificates of its own are hidden inside as everything that looks like a key is.
+        # The program's own certificates are masked in the sandbox, like everything that looks like a key.
         for variable in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"):
             env.setdefault(variable, _CERTIFICATES)
     mounts = _mounts(spec, needed, Mount(path=workspace, writable=spec.reach == "workspace"))
@@ -132,25 +132,25 @@ def _find_program(spec: ServerSpec, cwd: Path, path: str) -> Path:
     return Path(found).absolute()
 
 
-# On this machine: what of it the agent could have written.
+# On this machine: which parts of a program the agent could have written.
 
 
 def _search_path_outside(workspace: Path, path: str) -> str:
-    """Folders to look for programs in, less those of the workspace: a project's own environment may be among them."""
+    """Remove the workspace's folders from a search path: a project's own environment may be on it."""
     top = workspace.resolve()
     kept = [one for one in path.split(":") if one.startswith("/") and not Path(one).resolve().is_relative_to(top)]
     return ":".join(kept)
 
 
 def _from_workspace(spec: ServerSpec, program: Path, cwd: Path, workspace: Path) -> str:
-    """What would be run of the workspace; empty if nothing."""
+    """Return what would be run from the workspace; empty if nothing."""
     top = workspace.resolve()
 
     def inside(text: str) -> bool:
         try:
             return bool(text) and (cwd / Path(text).expanduser()).resolve().is_relative_to(top)
         except (OSError, RuntimeError, ValueError):
-            return True  # it cannot be told where it leads
+            return True  # where it leads is unknown
 
     if program.is_relative_to(workspace) or inside(str(program)):
         return str(program)
@@ -173,11 +173,11 @@ def _from_workspace(spec: ServerSpec, program: Path, cwd: Path, workspace: Path)
     return ""
 
 
-# In a sandbox: what it cannot do without.
+# In a sandbox: what a program needs.
 
 
 def _installation(program: Path) -> Iterator[Path]:
-    """Folders of the program itself, and of what its first line says runs it."""
+    """Yield the folders of the program itself, and of the interpreter in its first line."""
     for one in dict.fromkeys([program, program.resolve(), *_shebang(program), *_shebang(program.resolve())]):
         yield _home_of(one)
         if (config := one.parent.parent / "pyvenv.cfg").is_file():
@@ -185,7 +185,7 @@ def _installation(program: Path) -> Iterator[Path]:
 
 
 def _is_harmless(folder: Path, workspace: Path) -> bool:
-    """Links, first lines and `pyvenv.cfg` of a project lead anywhere: of what lies elsewhere, it gets Pythons alone."""
+    """Accept only the workspace and Pythons: links, first lines and `pyvenv.cfg` of a project can lead anywhere."""
     real = folder.resolve()
     if real.is_relative_to(workspace.resolve()):
         return True
@@ -194,19 +194,19 @@ def _is_harmless(folder: Path, workspace: Path) -> bool:
 
 
 def _home_of(program: Path) -> Path:
-    """What is installed together with it, as far as its folders tell."""
+    """Return the folder of what is installed together with a program, as far as its path shows."""
     parts = program.parts
     if "node_modules" in parts:
         return Path(*parts[: parts.index("node_modules") + 1])
     if program.parent.name in ("bin", "Scripts") and not is_too_wide(program.parent.parent.resolve()):
         home = program.parent.parent
-        # ~/.local/bin holds programs of all kinds; what they need lies elsewhere, and is followed by their links.
+        # ~/.local/bin holds programs of all kinds; what they need lies elsewhere, where their links lead.
         return program if home.name == ".local" else home
     return program
 
 
 def _bases(config: Path) -> Iterator[Path]:
-    """The Python a virtual environment was made from."""
+    """Yield the Python that a virtual environment was made from."""
     try:
         lines = config.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -234,7 +234,7 @@ def _shebang(program: Path) -> list[Path]:
 
 
 def _find_named_paths(spec: ServerSpec, cwd: Path) -> Iterator[Path]:
-    """What its arguments name that is there."""
+    """Yield the existing paths that its arguments name."""
     for arg in spec.args:
         for word in {arg, arg.partition("=")[2]}:
             path = cwd / Path(word).expanduser() if "/" in word else None
@@ -243,7 +243,7 @@ def _find_named_paths(spec: ServerSpec, cwd: Path) -> Iterator[Path]:
 
 
 def _project_of(path: Path) -> Path:
-    """A program comes with what lies around it; all else is meant as it is."""
+    """Return the project folder around a program; any other path as it is."""
     if not (path.is_file() and path.suffix in _CODE):
         return path
     if "node_modules" in path.parts:
@@ -265,7 +265,7 @@ def _is_off_limits(folder: Path) -> bool:
 
 
 def _mounts(spec: ServerSpec, needed: Iterable[Path], workspace: Mount) -> tuple[Mount, ...]:
-    """Read-only, none in another; the workspace as it is given. Raises BadCall."""
+    """Return read-only mounts, none inside another, and the workspace's as given. Raises BadCall."""
     if why := _why_not(workspace):
         raise BadCall(f"{spec.name} cannot run in a sandbox here: {why}")
     kept: list[Mount] = [workspace]

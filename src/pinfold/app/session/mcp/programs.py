@@ -1,6 +1,6 @@
-"""The programs of MCP servers that speak over their standard streams: on this machine, or in a sandbox of their own.
+"""Runs the programs of MCP servers that use their standard streams: on this machine, or in a sandbox of their own.
 
-In a sandbox, the streams are relayed by the calls of one long cell.
+In a sandbox, a long cell relays the streams by its calls.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from pinfold.tools.mcp.ports import Process
 from pinfold.tools.mcp.spec import ServerSpec
 
 _GRACE_S = 1.0
-"""For it to end by itself when there is nothing more to read, and again when it is told to."""
+"""Time to end by itself once its stdin is closed, and again after SIGTERM."""
 _KILLED_S = 5.0
 _LOOK_S = 0.01
 TAIL_BYTES = 8_000
-"""Of its stderr, for who wonders why it ended."""
+"""Bytes of its stderr that are kept, to show why it ended."""
 _PIECE = 256 << 10
-"""Bytes that one call brings to a program in a sandbox."""
+"""Most bytes that one call brings to a program in a sandbox."""
 _WAITING = 16
-"""Unread pieces of its output; with more it has to wait."""
+"""Most unread pieces of its output; then the program has to wait."""
 _HELD_S = 600.0
-"""How long a call is kept that has nothing to come back with."""
+"""How long a call waits for input before it returns without any."""
 _LASTS_S = 7 * 24 * 3600.0
-"""Of the cell's own time, which does not count what it spends in calls."""
+"""Time limit of the cell; time spent in calls does not count."""
 _START = "from _pinfold_guest.tool_calls import relay\nrelay.start({argv!r}, {env!r}, {cwd!r})\nrelay.relay()"
 _GO_ON = "relay.relay()"
 
 
 class Programs:
-    """`provider` gives the sandboxes: the one of the session they serve."""
+    """Starts the programs. `provider` makes their sandboxes: it is the one of the session they serve."""
 
     def __init__(self, workspace: Path, provider: Provider, limits: Limits) -> None:
         self._workspace = workspace
@@ -116,7 +116,7 @@ class Programs:
 
 @asynccontextmanager
 async def _open_egress(spec: ServerSpec) -> AsyncGenerator[Path]:
-    """A proxy of its own that reaches exactly its hosts, asks for no approval and ends with it."""
+    """Run a proxy for this server only, which reaches exactly the server's hosts and asks for no approval."""
     from pinfold.net import AllowList, BadPattern, Egress, Proxy
 
     try:
@@ -129,7 +129,7 @@ async def _open_egress(spec: ServerSpec) -> AsyncGenerator[Path]:
 
 
 class _Program:
-    """What it says on stderr; the last of it."""
+    """Keeps the end of what a program writes to stderr."""
 
     _said = b""
 
@@ -156,7 +156,7 @@ class _HostProgram(_Program):
                 self.hear(piece)
 
     async def end(self) -> None:
-        """And whatever it started that did not leave its group."""
+        """End the program and all processes of its group."""
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             await self.stdin.aclose()
         with anyio.move_on_after(_GRACE_S):
@@ -166,14 +166,14 @@ class _HostProgram(_Program):
                 break
             with anyio.move_on_after(grace_s):
                 await self._process.wait()
-                # The end of a process that is not our child is not reported.
+                # The end of a process that is not our child is not reported, so poll for it.
                 while self._send_signal(0):
                     await anyio.sleep(_LOOK_S)
         with suppress(anyio.BrokenResourceError, OSError):
             await self._process.aclose()
 
     def _send_signal(self, sign: int) -> bool:
-        """True if a process of its group was still there."""
+        """Signal the group; return True if a process of it was still there."""
         with suppress(PermissionError):
             try:
                 os.killpg(self._process.pid, sign)
@@ -183,7 +183,7 @@ class _HostProgram(_Program):
 
 
 class _SandboxedProgram(_Program, ByteSendStream):
-    """Its streams on this side; it is its own stdin."""
+    """The host's side of the streams of a program in a sandbox. The object is its own stdin."""
 
     def __init__(self) -> None:
         self.stdin: ByteSendStream = self
@@ -192,7 +192,7 @@ class _SandboxedProgram(_Program, ByteSendStream):
         self._code: int | None = None
         self._ended = anyio.Event()
         self._unread = bytearray()
-        """For the program."""
+        """Input that the program has not read yet."""
         self._is_over = False
         self._stirred, self._taken = anyio.Event(), anyio.Event()
 
@@ -201,7 +201,7 @@ class _SandboxedProgram(_Program, ByteSendStream):
         return self._code
 
     async def send(self, item: bytes) -> None:
-        """Returns once there is room for more. Raises BrokenResourceError."""
+        """Send input; return once there is room for more. Raises BrokenResourceError."""
         if self._ended.is_set() or self._is_over:
             raise anyio.BrokenResourceError
         self._unread += item
@@ -212,17 +212,17 @@ class _SandboxedProgram(_Program, ByteSendStream):
             await self._taken.wait()
 
     async def aclose(self) -> None:
-        """Nothing more comes for it to read."""
+        """Close the program's stdin."""
         self._is_over = True
         self._stirred.set()
 
     def on_output(self, stream: Stream, _text: str) -> None:
-        """The bell: it has something to hand over."""
+        """Wake up the waiting call: output of the cell itself means that the program has something to hand over."""
         if stream == "stdout":
             self._stirred.set()
 
     async def on_call(self, tool: str, args: Mapping[str, Json]) -> Answer:
-        """What is called is up to the program inside, which can only harm what it says itself."""
+        """Answer a call of the relay. The program inside can forge calls, but that affects only its own output."""
         match args:
             case {"out": str(out), "err": str(err), "full": bool(is_full)} if tool == "relay":
                 pass
@@ -260,7 +260,7 @@ class _SandboxedProgram(_Program, ByteSendStream):
                     break
                 code = _GO_ON
             lines = (outcome.error or "").strip().splitlines()
-            if lines:  # the last is the error; the rest is our own program
+            if lines:  # the last line is the error; the rest is Pinfold's own relay
                 self.hear(f"{lines[-1]}\n".encode())
         finally:
             self._ended.set()
@@ -270,7 +270,7 @@ class _SandboxedProgram(_Program, ByteSendStream):
 
 @asynccontextmanager
 async def _run_sandboxed(session: Session, started: Launch) -> AsyncGenerator[_SandboxedProgram]:
-    """It runs for as long as this lasts; the session is closed at the end, and all that runs in it with it."""
+    """Run the program inside this context. At the end the session is closed, with everything that runs in it."""
     program = _SandboxedProgram()
     try:
         async with background() as tasks:

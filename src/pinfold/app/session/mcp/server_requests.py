@@ -1,6 +1,6 @@
-"""What servers ask for while a call of theirs runs: a person's answer, a page to open, a reply of a model.
+"""Requests of MCP servers during a call: the user's answer, a page to open, a model's reply.
 
-Each becomes an action of that call, so policy, approval and record are those of any other. Without a call under way the answer is no.
+Each becomes an action of that call, judged, approved and recorded like any other. Without a running call it is denied.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class ServerRequests:
         self._around = around
         self._running: dict[str, list[ActionContext]] = {}
         self._wanted: list[dict[str, Json]] = []
-        """Requests that wait to be judged: nothing else may be asked under that name."""
+        """Sampling requests that wait for a verdict; other actions of that name are not sampling."""
 
     @contextmanager
     def track_call(self, server: str) -> Generator[None]:
-        """What is done now is a call of this server; it may ask meanwhile."""
+        """Mark the current action as a call of this server, which may send requests meanwhile."""
         what = current_action()
         if what is None:
             yield
@@ -108,11 +108,11 @@ class ServerRequests:
                 return None
 
     def is_sampling(self, action: CallTool) -> bool:
-        """Whether a server waits for just this."""
+        """Return True if a server waits for exactly this action."""
         return action.tool.endswith(f".{SAMPLING}") and action.args in self._wanted
 
     async def run_sampling(self, action: CallTool) -> Performed:
-        """The session's own model answers, without tools and without a word of what the session knows."""
+        """Let the session's model answer, without tools and without anything of the session's context."""
         args = action.given
         messages = _messages(cast("Sequence[Mapping[str, Json]]", args["messages"]))
         assert messages is not None
@@ -152,7 +152,7 @@ async def _agrees(what: ActionContext, question: str) -> bool:
 
 
 async def _field(what: ActionContext, question: str, field: Field) -> dict[str, Json] | None:
-    """The field and its value, nothing if it was left out; None if there is no answer."""
+    """Ask for a field. Returns its name and value, nothing if it was left out, None without an answer."""
     wrong = ""
     for _ in range(_TRIES):
         words = await _ask_user(what, f"{question}{wrong}", tuple(field.options))
@@ -177,7 +177,7 @@ class _Said(Struct):
 
 
 def _messages(given: Sequence[Mapping[str, Json]]) -> tuple[Message, ...] | None:
-    """None if they hold more than text."""
+    """Convert the messages; None if they hold more than text."""
     try:
         said = convert(given, list[_Said])
     except ValidationError:
@@ -196,7 +196,7 @@ _YES = ("yes", "y", "true")
 
 
 class InvalidAnswer(Exception):
-    """What was expected instead."""
+    """The answer does not fit; says what is expected."""
 
 
 class Field(Struct, frozen=True, kw_only=True):
@@ -204,7 +204,7 @@ class Field(Struct, frozen=True, kw_only=True):
     question: str
     kind: str
     options: Mapping[str, Json]
-    """What a person chooses from, and what that stands for."""
+    """What the user can choose from, and the value of each choice."""
     is_required: bool
 
     def value(self, words: str) -> Json:
@@ -224,7 +224,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
 
 def fields_of(schema: Mapping[str, Json]) -> tuple[Field, ...] | None:
-    """None for a form that cannot be asked as questions."""
+    """Return the fields of a form; None if it cannot be asked as questions."""
     properties, required = schema.get("properties", {}), as_list(schema.get("required"))
     tables = as_object(properties)
     is_readable = isinstance(properties, Mapping) and all(isinstance(one, Mapping) for one in tables.values())

@@ -1,6 +1,6 @@
-"""The MCP servers of one session: their tools in its registry, held to what the user agreed to.
+"""The MCP servers of one session: puts their tools, as the user agreed to them, into its registry.
 
-Nothing of them is started before code imports one or a tool is called.
+A server is started only when code imports it or searches for tools, or when one of its tools is called.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _SPARE = 100
-"""Lines for the user that wait to be recorded."""
+"""Most lines for the user that wait to be recorded."""
 
 
 class SessionServers:
@@ -57,20 +57,20 @@ class SessionServers:
         return self._specs.get(name)
 
     def register(self, registry: Registry) -> None:
-        """From now on it knows what each server offers; of one that was never seen, nothing yet."""
+        """Put the known tools of each server into the registry; there are none yet of a server never seen."""
         self._registry = registry
         for name in self.names:
             self.refresh_tools(name)
 
     def refresh_tools(self, name: str) -> None:
-        """What a server offers is not what it was."""
+        """Update the registry to what the server offers now."""
         if self._registry is None:
             return
         try:
             found = self._servers.pinned_tools(name)
             if self._servers.status(name).state == "ready":
                 note_success(name)
-        except ConfigError as error:  # what was agreed to cannot be read: nothing was
+        except ConfigError as error:  # the pins cannot be read, so nothing counts as agreed to
             self._notice(str(error))
             found = None
         if found is not None:
@@ -83,14 +83,14 @@ class SessionServers:
 
     @asynccontextmanager
     async def line(self, name: str, speech: Speech, peer: Peer, *, like: Line | None = None) -> AsyncGenerator[Line]:
-        """See Servers. What is seen for the first time is registered."""
+        """Open a line as `Servers.line` does. Registers the tools of a server seen for the first time."""
         async with self._servers.line(name, speech, peer, like=like) as line:
             if self._registry and not any(one.startswith(f"{name}.") for one in self._registry.names):
                 self.refresh_tools(name)
             yield line
 
     async def start_servers(self, *names: str) -> None:
-        """Start them side by side; what they offer is in the registry then. Raises BadCall for one; of several, what can be had."""
+        """Start servers concurrently and register their tools. A failure raises BadCall only if one server is named."""
         failed: list[ToolError] = []
 
         async def start(name: str) -> None:
@@ -122,7 +122,7 @@ class SessionServers:
                     note_failure(name, status.why, status.retry_in_s)
 
     def list_status(self) -> list[Json]:
-        """For the user: how each of them is."""
+        """Return the status of each server, for the user."""
         found: list[Json] = []
         for name in self.names:
             try:
@@ -135,12 +135,12 @@ class SessionServers:
     # For policy
 
     def leaves(self, tool: AnyTool) -> bool:
-        """Whether what a call gives it may leave this machine: also what only reads is told what to read."""
+        """Return True if a call's arguments may leave this machine; even a tool that only reads gets arguments."""
         spec = self._specs[tool.server]
         return bool(spec.hosts) if is_sandboxed(spec) else tool.reach != "nothing"
 
     def mentions_untrusted_server(self, text: str) -> bool:
-        """Whether it is about a project's or an editor's server of which the user has seen how it is started, and not what it says."""
+        """Return True if the text names a project's or editor's server whose descriptions the user has not trusted."""
         return any(
             spec.origin in (self._project, CLIENT) and re.search(rf"\b{name}\b", text) and not self._is_agreed_to(name)
             for name, spec in self._specs.items()
@@ -152,16 +152,16 @@ class SessionServers:
         return False
 
     def identity(self, server: str) -> str:
-        """In a few letters: another program under the same name has another."""
+        """Return a short identity; another program under the same name has a different one."""
         return identity(self._specs[server])[:8]
 
     def show_difference(self, server: str) -> str:
-        """How a server has changed, for who decides: a yes is to this and to nothing else."""
+        """Return how a server has changed, for the user to decide. A yes covers exactly this change."""
         self._shown[server] = text = self.difference(server).text
         return text
 
     def _wrap_tool(self, tool: AnyTool) -> AnyTool:
-        """As an action of this session: the server may ask meanwhile, and what was held has been agreed to by now."""
+        """Wrap a tool for this session: the server may send requests during a call; a held tool was approved before."""
 
         async def call_tool(**arguments: Any) -> Any:
             with self._asking.track_call(tool.server), self._record_failures():
@@ -175,7 +175,7 @@ class SessionServers:
 
 
 async def serve(named: NamedServers, around: ServerContext, *, task_status: TaskStatus[SessionServers]) -> None:
-    """For as long as the session lives."""
+    """Run the servers until the session ends."""
     said, heard = anyio.create_memory_object_stream[str](_SPARE)
     asking = ServerRequests(around)
     mine: SessionServers | None = None
@@ -209,5 +209,5 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
         async for line in heard:
             try:
                 await around.log.append(Noticed(text=line))
-            except PinfoldError as error:  # the session has more to lose than a line
+            except PinfoldError as error:  # a lost line must not end the session
                 logger.warning("%s (not recorded: %s)", line, error)
