@@ -1,4 +1,4 @@
-"""The three points at which a user's own code is called. Each call is bounded; a broken hook never allows anything."""
+"""Calls the user's hooks, at three points. Each call has a time limit; a broken hook never allows anything."""
 
 from __future__ import annotations
 
