@@ -204,7 +204,7 @@ class Core(Struct, kw_only=True, dict=True):
         return form.fault(answer) if form and not told else ""
 
     def printed_by(self, turn: Turn) -> str | None:
-        """Return the last code's output if that is exactly the answer asked for and the prompt asks for nothing else."""
+        """Return the last code's output if that is exactly the answer asked for and nothing else is asked for."""
         if not turn.output:
             return None
         from pinfold.text.answer_forms import asked_form, stdout_of, wants_more

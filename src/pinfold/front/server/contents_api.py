@@ -1,4 +1,4 @@
-"""What is in a session: questions that wait, variables, displays, files of the workspace, what left this machine, and exports."""
+"""A session's contents: pending approvals, variables, displays, workspace files, data sent out, and exports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BLOCK = 1 << 20
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """A question that waits for an answer; `shows` is exactly what is decided on."""
+    """A pending approval; `request.shows` is exactly what is decided on."""
 
     id: ActionId
     action: Action
