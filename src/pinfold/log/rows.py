@@ -106,7 +106,7 @@ _ONE = f"{_SELECT} WHERE seq = ?"
 _SUMS = "SELECT seq, sum FROM events WHERE seq <= ? ORDER BY seq"
 _PAGE_BYTES = 4096
 _VALID_FOR = slice(92, 96)
-"""Header field `version-valid-for`: unless it equals the change counter, SQLite takes the size from the file's length."""
+"""Header field `version-valid-for`: unless it equals the change counter, SQLite takes the file's length as its size."""
 Row: TypeAlias = tuple[int, bytes, bytes, bytes, bytes]
 """seq, at, kind, body, sum"""
 

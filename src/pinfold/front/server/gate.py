@@ -92,7 +92,7 @@ class Credentials:
 
 
 class Gate:
-    """Refuses requests or passes them on. `hosts` are exact, with their port. A refusal repeats nothing of the request."""
+    """Refuses requests or passes them on. `hosts` are exact, with port. A refusal repeats nothing of the request."""
 
     def __init__(self, app: ASGIApp, credentials: Credentials, hosts: Iterable[str]) -> None:
         self.app = app

@@ -218,7 +218,7 @@ async def delete_response(call: Call[Nothing, Nothing]) -> Deleted:
 
 
 async def cancel_response(call: Call[Nothing, Nothing]) -> dict[str, Json]:
-    """Only what was begun in the background can be cancelled, as with OpenAI; other turns by `Interrupt`."""
+    """Cancel a response that is still running, and return it."""
     wire = wire_of(call.request)
     stored = _find(wire, call.request.path_params["response"])
     body = await _read_again(wire, stored)
