@@ -22,7 +22,7 @@ __all__ = ["AnthropicPromptCache", "Deny", "MessageCleanup", "TokenTracker"]
 
 @dataclass(frozen=True, slots=True)
 class AnthropicPromptCache:
-    """How long Anthropic caches the prompt: five minutes without this hook; "off" disables caching."""
+    """Sets how long Anthropic caches the prompt: five minutes without this hook; "off" disables caching."""
 
     keep: Literal["5m", "1h", "off"] = "5m"
 

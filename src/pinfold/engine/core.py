@@ -61,7 +61,7 @@ class Breaker(Struct, kw_only=True):
         return "half-open" if self.clock() - line.opened_at >= self.cooldown_s else "open"
 
     def wait_s(self, name: str) -> float:
-        """Seconds until the next call is allowed, 0 for now; an allowed call counts as the trial."""
+        """Return the seconds until a call is allowed; 0 if it is allowed now, and then it counts as the trial."""
         now, wait_s = self.clock(), 0.0
 
         def probe(line: Line) -> Line:
@@ -110,10 +110,10 @@ class Budget(Struct, frozen=True, kw_only=True):
     day_tokens: int | None = None
     day_cost: float | None = None
     attempts: int = 4
-    """How often one model call is tried."""
+    """How many times one model call is tried."""
     retry_base_s: float = 0.5
     side_by_side: int = 8
-    """Parallel-safe actions that run at once."""
+    """How many parallel-safe actions run concurrently."""
 
 
 class ContextLimits(Struct, frozen=True, kw_only=True):

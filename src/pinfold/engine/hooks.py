@@ -13,7 +13,7 @@ from pinfold.events import Action, CallTool, Delta, Deny, Entry, Request, RunCel
 
 log = logging.getLogger(__name__)
 Hook: TypeAlias = object
-"""Any object with one or more of: `async on_event(event)`, `async before_action(action)`, `async before_model(request)`.
+"""An object with one or more of: `async on_event(event)`, `async before_action(action)`, `async before_model(request)`.
 
 `on_event` observes. `before_action` returns None, Deny(reason) or another action to judge instead; if it
 fails or takes too long, the action is denied. `before_model` returns the request to send.

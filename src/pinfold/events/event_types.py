@@ -168,7 +168,7 @@ class SessionChanged(_Event, frozen=True, kw_only=True):
     model: str = ""
     """The model in use from here on; empty: as before."""
     prompt: str = ""
-    """Its system prompt; empty: as before."""
+    """The system prompt for that model; empty: as before."""
     plan: Plan | None = None
     """The whole plan from here on; None: as before."""
 
@@ -182,7 +182,7 @@ class SessionRewound(_Event, frozen=True, kw_only=True):
     undone: tuple[int, ...] = ()
     redone: tuple[int, ...] = ()
     effects: tuple[str, ...] = ()
-    """Effects of the undone cells that cannot be undone."""
+    """Effects of the undone cells that cannot be reversed."""
     notices: tuple[str, ...] = ()
     forgotten: tuple[TurnId, ...] = ()
     """Turns that the model no longer sees."""

@@ -161,8 +161,8 @@ Mode: TypeAlias = Literal["read-only", "ask", "auto", "full"]
 Effect: TypeAlias = Literal["pure", "keyed", "once"]
 """Whether an action may be retried: freely, under the same key, or never."""
 Reach: TypeAlias = Literal["nothing", "files", "workspace", "protected", "packages", "network", "outside", "host"]
-"""How far an action reaches: only computes or asks the user; reads what the session sees; changes the workspace; changes a
-protected file; installs a package; reaches another machine; has unknown effects outside the sandbox; runs on the host."""
+"""How far an action reaches: it only computes or asks; reads what the session sees; changes the workspace; changes
+protected files; installs packages; reaches another machine; has unknown effects outside the sandbox; is on the host."""
 What: TypeAlias = Literal["all", "variables", "files"]
 """What an undo restores; files are those of the workspace."""
 Rewindable: TypeAlias = Literal["all", "chat", "files", "variables"]

@@ -223,7 +223,7 @@ class Log:
         return subscription
 
     def follow(self, callback: Callable[[Entry], None]) -> None:
-        """Call back for every event from now on, in order, before its `append` returns."""
+        """Call `callback` for every future event, in order, before its `append` returns."""
         self._followers.append(callback)
 
     @property

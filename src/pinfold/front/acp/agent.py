@@ -110,7 +110,7 @@ class EditorAgent:
         for id_ in self._made:
             await anyio.to_thread.run_sync(_remove_unused, id_)
 
-    # Before sessions
+    # Handshake
 
     async def _initialize(self, params: Params, reply: Reply) -> None:
         if not isinstance(params.get("protocolVersion"), int):

@@ -64,7 +64,7 @@ async def decide(call: Call[Nothing, Answer]) -> None:
     await link.submit(decision)
 
 
-# --- what is in the session
+# --- contents
 
 
 class VariableList(Struct, frozen=True):
@@ -128,7 +128,7 @@ async def export(call: Call[ExportQuery, Nothing]) -> Response:
     return FileResponse(path, filename=name, media_type=BINARY, background=gone)
 
 
-# --- the files of its workspace
+# --- workspace files
 
 
 class FolderQuery(Given, kw_only=True, frozen=True):

@@ -83,7 +83,7 @@ async def _wait_until_gone(receive: Receive, scope: anyio.CancelScope) -> None:
 
 
 async def stream_events(link: Link, after: int) -> AsyncGenerator[str]:
-    """Yield all events after `after`, stored and future. Deltas have no number: a resumed stream has whole texts."""
+    """Yield all events after `after`, stored and future. Deltas have no number, so they are not sent again."""
     yield f"retry: {RETRY_MS}\n\n"
     try:
         async with link.subscribe(after) as feed:
