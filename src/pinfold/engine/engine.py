@@ -210,7 +210,7 @@ class Engine:
         return job
 
     async def _rewind(self, command: Undo | Rewind | Redo) -> None:
-        """Undo, rewind or redo, and wait for the result: unlike other commands, a refusal of these is not in the log."""
+        """Undo, rewind or redo, and wait for the result: for these commands, the log does not show a refusal."""
         if self._jobs:
             raise CommandRefused(_BUSY)
         job = self._take(None, partial(self._go_back, command), catches=(PinfoldError,))
