@@ -1,4 +1,4 @@
-"""Your own code at Pinfold's three points, and ready-made hooks.
+"""Hooks: your own code, called at three points, and some ready-made hooks.
 
 A hook is any object with one or more of these, async or not:
 
@@ -22,7 +22,7 @@ __all__ = ["AnthropicPromptCache", "Deny", "MessageCleanup", "TokenTracker"]
 
 @dataclass(frozen=True, slots=True)
 class AnthropicPromptCache:
-    """How long Anthropic caches the prompt: five minutes without this hook; "off" disables caching."""
+    """Sets how long Anthropic caches the prompt: five minutes without this hook; "off" disables caching."""
 
     keep: Literal["5m", "1h", "off"] = "5m"
 
@@ -50,7 +50,7 @@ class TokenTracker:
     usage: Usage = field(default_factory=Usage, init=False)
     by_model: dict[str, Usage] = field(default_factory=dict[str, Usage], init=False)
     cost: float | None = field(default=0.0, init=False)
-    """In US dollars; None as soon as one reply had no known price."""
+    """In US dollars; None if the price of any reply is unknown."""
 
     async def on_event(self, event: Event | Delta) -> None:
         if not isinstance(event, ModelReplied):

@@ -1,4 +1,4 @@
-"""Tools for testing what you build on Pinfold. Public, documented, and used by our own tests.
+"""Tools for testing what you build on Pinfold. Public, documented, and used by Pinfold's own tests.
 
     report = await sandbox_contract(MyProvider())
     assert report.ok, str(report)

@@ -1,4 +1,4 @@
-"""The one loop, and the ports through which it sees the world."""
+"""The agent loop, and the ports through which it reaches models, tools and the log."""
 
 from pinfold.engine.approvals import digest_of
 from pinfold.engine.context import request_of

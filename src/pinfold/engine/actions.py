@@ -1,4 +1,4 @@
-"""Carries a proposed action to its outcome: hooks, policy, approval by the user, then the act itself, each step on record.
+"""Takes a proposed action through hooks, policy, approval and execution to its outcome, and records each step.
 
 Works from the state alone, so a turn that was cut off anywhere continues where it stopped.
 """
@@ -56,7 +56,7 @@ _CELL_ENDED = "This was not run: the cell that asked for it ended first."
 
 
 async def settle(core: Core, turn: TurnId) -> None:
-    """Carry every action of the turn to its end: one after the other, parallel-safe neighbours side by side."""
+    """Complete every action of the turn, in order; consecutive parallel-safe actions run concurrently."""
     events: list[Event] = []
     for call in core.state.turn.unproposed if core.state.turn else ():
         events += await _proposal(core, turn, call)
@@ -99,17 +99,17 @@ async def _proposal(core: Core, turn: TurnId | None, call: Call, parent: ActionI
 
 
 class _CellCalls(Struct):
-    """The calls that one running action makes."""
+    """What the calls made by one running action share."""
 
     parent: ActionProposed
     asking: anyio.Lock = field(default_factory=anyio.Lock)
-    """One question at a time: the answer to one may also answer others."""
+    """Held while the user is asked: the answer may also settle the next question."""
     serial: anyio.Lock = field(default_factory=anyio.Lock)
-    """For calls that are not parallel-safe."""
+    """Held by a call that is not parallel-safe."""
 
 
 async def _perform_call(core: Core, calls: _CellCalls, tool: str, args: Mapping[str, Json]) -> Performed:
-    """A call from a running cell takes the same way as the model's own. Only the cell sees its result."""
+    """Perform a call from a running cell, by the same steps as the model's own calls. Only the cell sees its result."""
     cell = calls.parent
     said = str(args.get("text", "")) if tool == ANSWER else ""
     if tool == ANSWER and (fault := core.fault_of(said) or core.misses(said)):
@@ -130,7 +130,7 @@ async def _perform_call(core: Core, calls: _CellCalls, tool: str, args: Mapping[
 
 
 async def close_unstarted(core: Core, id_: ActionId, words: str) -> None:
-    """Record that an action which was given up before it began was not run."""
+    """Record `not_run` for an action that was abandoned before it started."""
     item = core.state.open.get(id_)
     if item and item.stage != "started":
         with anyio.CancelScope(shield=True):
@@ -138,7 +138,7 @@ async def close_unstarted(core: Core, id_: ActionId, words: str) -> None:
 
 
 async def _call_at_once(core: Core, proposed: Event) -> Performed | None:
-    """Run a pure call that needs no question; it is recorded when it is over, with the next events that must be on disk."""
+    """Run a pure, parallel-safe call that policy allows, and record it when it ends. Return None for any other call."""
     assert isinstance(proposed, ActionProposed)
     item = OpenAction(proposed=proposed)
     if core.hands.effect(proposed.action) != "pure" or not core.hands.parallel_safe(proposed.action):
@@ -157,12 +157,12 @@ def _groups(core: Core, turn: TurnId) -> Iterator[list[ActionId]]:
 
 
 async def carry(core: Core, id_: ActionId, asking: anyio.Lock | None = None) -> Performed:
-    """Judge one action, have it approved if need be, and do it. Raises Unavailable."""
+    """Judge one action, get approval if needed, and perform it. Raises Unavailable."""
     item = core.state.open[id_]
     async with core.hands.freeze_session(item.proposed.action, policy_context(core, item)):
         performed = await _carry_out(core, id_, await judge(core, id_, asking))
         if performed.stopped:
-            # It was allowed to read and has to write, which is another question.
+            # It was allowed as read-only but has to write, which needs another verdict.
             allowed = await judge(core, id_, asking, performed.stopped)
             performed = await _carry_out(core, id_, allowed, performed)
         return performed
@@ -171,7 +171,7 @@ async def carry(core: Core, id_: ActionId, asking: anyio.Lock | None = None) -> 
 async def _carry_out(
     core: Core, id_: ActionId, allowed: ActionAllowed | None, attempt: Performed | None = None
 ) -> Performed:
-    """After the verdict. `attempt` is the outcome of an earlier read-only run."""
+    """Act on the verdict: run, ask or deny. `attempt` is the outcome of an earlier read-only run."""
     if allowed is not None:
         return await _run(core, core.state.open[id_], allowed, attempt=attempt)
     await settle_approval(core, id_)
@@ -206,7 +206,7 @@ def _finish_event(id_: ActionId, how: Performed, duration_s: float = 0.0) -> Act
 
 
 async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed | None = None) -> Performed:
-    """Run an allowed action. If it is read-only and has to write (`Performed.stopped`), its end is not recorded yet."""
+    """Run an allowed action. If it ran read-only but has to write (`Performed.stopped`), its end is not recorded."""
     id_, action = item.proposed.id, item.proposed.action
     if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(the_tool(action.tool))):
         words = f"{action.tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
@@ -230,7 +230,7 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
 
     async def finish(how: Performed) -> None:
         is_new = bool(before) and isinstance(before[0], ActionProposed)
-        # Then no verdict to come depends on it.
+        # No later verdict can depend on such an outcome, so it may reach the disk later.
         is_plain = how.outcome == "ok" and not (how.private or how.untrusted or how.sent or how.lacked or how.blobs)
         record = core.journal.append_soon if is_new and is_plain else core.record
         await record(*intent, _finish_event(id_, how, round(time.monotonic() - begun, 6)))
@@ -268,7 +268,7 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
 
 
 async def _keep_to_plan(core: Core, item: OpenAction, cell: int | None, performed: Performed) -> Performed:
-    """Undo a cell that changed files though the plan is not agreed."""
+    """Undo a cell that changed files before the user agreed to the plan."""
     if not (cell and performed.files and item.proposed.parent is None and is_bound_by_plan(core, item)):
         return performed
     names = join_names([one.path for one in performed.files], _NAMED_FILES)
@@ -281,7 +281,7 @@ async def _keep_to_plan(core: Core, item: OpenAction, cell: int | None, performe
 
 
 def _number(core: Core, item: OpenAction) -> int | None:
-    """The cell an action is. A call from a cell belongs to that cell and is undone with it."""
+    """Return an action's cell number, if it has one. A call from a cell belongs to that cell and is undone with it."""
     if not core.hands.counts_as_cell(item.proposed.action):
         return None
     if item.proposed.parent is None:
@@ -323,7 +323,7 @@ async def _run_with_package(
 ) -> Performed:
     """Install the package that `first` lacks, undo that attempt, and run the cell again from its start.
 
-    `begin` records the start of the first attempt. If the attempt had effects that no undo reaches, nothing is run again.
+    `begin` records the start of the first attempt. If that had effects that cannot be undone, the cell is not run again.
     """
     action = core.hands.action(Call(id=id_, tool=INSTALL, args={"package": first.missing}))
     match core.hands.judge(action, given):

@@ -1,4 +1,4 @@
-"""The verdict of policy on an action, and the user's decision where it asks. Approvals are bound to the exact bytes."""
+"""Gets policy's verdict on an action, and the user's decision where one is needed. Approvals bind to exact bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_bound_by_plan(core: Core, item: OpenAction) -> bool:
 
 
 def digest_of(id_: ActionId, action: Action, shows: str = "") -> str:
-    """Binds an approval to this one action, its exact bytes, and its preview."""
+    """Return the digest that binds an approval to this one action, its exact bytes, and its preview."""
     return hashlib.sha256(plain_json([id_, msgspec.to_builtins(action), shows]).encode()).hexdigest()
 
 
@@ -49,9 +49,9 @@ def policy_context(core: Core, item: OpenAction, stopped: Stopped = "") -> Given
 async def judge(
     core: Core, id_: ActionId, asking: anyio.Lock | None = None, stopped: Stopped = ""
 ) -> ActionAllowed | None:
-    """Ask policy, unless it was asked before. What is allowed without a question is returned, not recorded.
+    """Get policy's verdict, unless there is one already. A plain allow is returned; others are recorded.
 
-    Under `asking`, questions come one at a time: the answer to one may also answer the next.
+    `asking` is held while the user is asked, because the answer may also settle the next question.
     """
     item = core.state.open[id_]
     if item.stage != "proposed" and not stopped:
@@ -74,14 +74,14 @@ async def judge(
 
 
 async def settle_approval(core: Core, id_: ActionId) -> None:
-    """Wait until the question, if there is one, is decided and the decision still holds."""
+    """Wait until the pending question, if any, is decided. Ask again if the decision no longer holds."""
     await _wait_for_decision(core, id_)
     while await _is_stale(core, core.state.open[id_]):
         await _wait_for_decision(core, id_)
 
 
 async def _preview(core: Core, item: OpenAction) -> str | None:
-    """None if the action cannot be shown whole; then it is denied."""
+    """Return the preview. If the action cannot be shown whole, deny it and return None."""
     try:
         return await core.hands.preview_action(item.proposed.action)
     except NotShown as error:
@@ -112,7 +112,7 @@ async def _ask(core: Core, item: OpenAction, ask: Ask) -> None:
 
 
 async def _is_stale(core: Core, item: OpenAction) -> bool:
-    """Ask again if the approval is too old or the preview has changed since."""
+    """True if the approval is too old or the preview has changed; then the user is asked again."""
     if item.stage != "allowed" or item.asked is None or item.asked.question:
         return False
     shows = await _preview(core, item)
@@ -124,7 +124,7 @@ async def _is_stale(core: Core, item: OpenAction) -> bool:
 
 
 async def _wait_for_decision(core: Core, id_: ActionId) -> None:
-    """Wait for an answer that is due, without a bound: it may come days later, from any front end."""
+    """Wait without a time limit for a pending decision: it may come days later, from any front end."""
     while (item := core.state.open[id_]).stage == "asking":
         if core.unattended and not (item.asked and item.asked.caller):
             is_question = item.asked is not None and item.asked.question

@@ -1,4 +1,4 @@
-"""Makes room in the model's window: first old results become one line each, then a summary takes the place of all but the last."""
+"""Makes room in the model's window: shortens old results to one line each, then summarises all but the latest."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pinfold.engine.state import Turn
 from pinfold.events import ActionId, ContextCompacted, Message, Request, ToolMessage, UserMessage
 
 _GOAL = 0.5
-"""Share of the window that is filled after a compaction, at most."""
+"""Largest share of the window that stays filled after a compaction."""
 _TAIL = 0.25
-"""Share of the window for the last results, which stay whole."""
+"""Share of the window for the latest results, which stay whole."""
 _PROGRESS = 0.1
 """A compaction that saves less than this share is not worth losing the provider's cache."""
 _IN_VAIN = 2
-"""Compactions without a finished action in between; no other follows them."""
+"""How many compactions may follow each other without a finished action in between."""
 
 
 def fits(core: Core, request: Request) -> bool:
-    """Whether the model can take the request, as far as is known."""
+    """True if the request fits into the model's window, or the window is unknown."""
     return not core.window or core.gauge.count(request) <= core.window
 
 
 async def make_room(core: Core, turn: Turn, *, refused: bool = False) -> bool:
     """Compact the conversation if it fills too much of the model's window, or if the model refused it as too long.
 
-    False if that was not needed or would not help.
+    Return False if that was not needed or would not help.
     """
     window = core.window
     if turn.compactions >= _IN_VAIN or not (refused or (core.context.auto and window)):
@@ -42,7 +42,7 @@ async def make_room(core: Core, turn: Turn, *, refused: bool = False) -> bool:
     goal = round((window or before) * _GOAL)
     event = None if refused else _shorten_results(core, request.messages[: _last_calls(request)], before, goal)
     event = event or _summarise_turn(core, turn, window or before, before)
-    if event is None and refused:  # then even the last results must go
+    if event is None and refused:  # then even the latest results must be shortened
         event = _shorten_results(core, request.messages, before, goal)
     if event is None:
         return False
@@ -51,12 +51,12 @@ async def make_room(core: Core, turn: Turn, *, refused: bool = False) -> bool:
 
 
 def _last_calls(request: Request) -> int:
-    """Place of the last message that made calls."""
+    """Return the index of the last message that made calls; 0 if none did."""
     return max((place for place, one in enumerate(request.messages) if calls_of(one)), default=0)
 
 
 def _shorten_results(core: Core, messages: Sequence[Message], before: int, goal: int) -> ContextCompacted | None:
-    """The oldest results in one line each; None if that does not make enough room."""
+    """Return a compaction that shortens the oldest results to one line each; None if that does not make enough room."""
     excess = before - goal
     records = {record.id: record for record in core.state.records}
     shortened: list[ActionId] = []
@@ -76,7 +76,7 @@ def _shorten_results(core: Core, messages: Sequence[Message], before: int, goal:
 
 
 def _summarise_turn(core: Core, turn: Turn, window: int, before: int) -> ContextCompacted | None:
-    """The latest results stay; everything before them is replaced. None if that would save too little."""
+    """Return a compaction that replaces all but the latest results by a summary; None if that would save too little."""
     kept = _first_kept(core, turn, round(window * _TAIL))
     event = ContextCompacted(cause="window", summary=summarise(core.state, core.hands.inventory()), kept=kept)
     after = core.gauge.count(request_of(add_compaction(core.state, event), core.hands.schemas(), core.settings))
@@ -84,7 +84,7 @@ def _summarise_turn(core: Core, turn: Turn, window: int, before: int) -> Context
 
 
 def _first_kept(core: Core, turn: Turn, room: int) -> ActionId | None:
-    """The first call that stays: of the last one, and of those before it that fit."""
+    """Return the first call to keep: the latest calls always stay, earlier ones as far as they fit into `room`."""
     kept: ActionId | None = None
     used = 0
     for message in reversed(turn.messages[1:]):
@@ -96,7 +96,7 @@ def _first_kept(core: Core, turn: Turn, room: int) -> ActionId | None:
 
 
 def compact_past(core: Core, keep: str) -> ContextCompacted:
-    """A summary in place of all turns so far. Raises CommandRefused if there are none."""
+    """Return a compaction that replaces all turns so far by a summary. Raises CommandRefused if there are none."""
     state = core.state
     if not any(turn.messages for turn in state.turns):
         raise CommandRefused("there is nothing to compact yet")

@@ -1,6 +1,6 @@
-"""The context: what the model sees, as a projection of the state. Pure.
+"""Builds the context, which is all that the model sees, from the state. Pure functions.
 
-A compaction leaves old results and messages out of it; the state and the log keep them.
+A compaction leaves old results and messages out of the context; the state and the log keep them.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from pinfold.text import BYTES_PER_TOKEN, cap_text, first_line
 
 _IMAGE_TOKENS = 1000
 _NOTES = 10
-"""Of the lab notebook, with every request; the latest."""
+"""How many of the latest lab notes are sent with every request."""
 _LINES = 40
-"""Of what was done, and of what failed; the latest."""
+"""How many of its latest lines each section of a summary keeps."""
 _LINE = 240
 _SAID = 6000
-"""Characters of the user's earlier messages."""
+"""Characters of the user's earlier messages in a summary."""
 _WITHOUT_RESULT = "[Result left out to save space. {}; servers.memory.recall({!r}) shows it.]"
 
 
 def visible_messages(state: State) -> tuple[Message, ...]:
-    """The conversation as the model sees it."""
+    """Return the conversation as the model sees it."""
     latest = next((one for one in reversed(state.compactions) if one.summary), None)
     turns = state.turns[latest.past :] if latest else state.turns
     messages = [*chain.from_iterable(turn.messages for turn in turns)]
@@ -52,7 +52,7 @@ def visible_messages(state: State) -> tuple[Message, ...]:
 
 
 def _from_call(messages: Sequence[Message], call: ActionId | None) -> Sequence[Message]:
-    """Those from the one that made the call on; all if none did."""
+    """Return the messages from the one that made `call` onwards; all if none did."""
     places = (place for place, one in enumerate(messages) if call in calls_of(one))
     return messages[next(places, 0) :]
 
@@ -69,21 +69,21 @@ def shorten(message: Message, records: Mapping[ActionId, ActionRecord]) -> Messa
 
 
 def request_of(state: State, tools: tuple[ToolSchema, ...], settings: Mapping[str, Json]) -> Request:
-    """What the model sees: a projection of the state, nothing else."""
+    """Build the request to the model from nothing but the state, the tools and the settings."""
     messages = visible_messages(state)
     if plan := plan_in_words(state.plan, _NOTES):
-        # At the end, so that the provider's cache holds for everything before it.
+        # The plan comes last, so that the provider's cache stays valid for everything before it.
         messages = (*messages, UserMessage(text=f"[{plan}]"))
     system = state.opened.prompt if state.opened else ""
     return Request(system=system, messages=messages, tools=tools, settings=settings)
 
 
 class TokenGauge(Struct):
-    """Estimates tokens from bytes, by the ratio of the model's last reply."""
+    """Estimates tokens from bytes, by the ratio that the model's last reply reported."""
 
     bytes_per_token: float = BYTES_PER_TOKEN
     window: int = 0
-    """Tokens the model can take, if a refused request told."""
+    """The model's window in tokens, as learned from a refused request; 0 if unknown."""
 
     def learn(self, request: Request, tokens: int) -> None:
         if tokens > _pictures(request):
@@ -112,7 +112,7 @@ def _pictures(request: Request) -> int:
 
 
 def summarise(state: State, inventory: str, keep: str = "") -> str:
-    """What happened so far, in fixed sections and without a model. `keep`: what the user asked to keep in mind."""
+    """Summarise what happened so far, in fixed sections and without a model. `keep`: what the user asked to keep."""
     in_force = [record for record in state.records if record.cell is None or record.cell not in state.undone]
     done = [record.line for record in in_force if record.outcome == "ok"]
     failed = [f"{record.line}: {record.error}" for record in in_force if record.outcome != "ok"]
@@ -134,12 +134,12 @@ def summarise(state: State, inventory: str, keep: str = "") -> str:
 
 
 def _section(title: str, lines: Sequence[str], *, longest: int = _LINE) -> list[str]:
-    """A title and its latest lines; nothing if there are none."""
+    """Return a title and its latest lines; nothing if there are no lines."""
     return [title, *(f"- {cap_text(line, longest)}" for line in lines[-_LINES:])] if lines else []
 
 
 def _earlier_messages(state: State) -> list[str]:
-    """What the user said in earlier turns, word for word, the latest whole."""
+    """Return the user's messages of earlier turns, verbatim; the older ones are shortened to fit."""
     room, said = _SAID, list[str]()
     for turn in reversed(state.past):
         said.append(cap_text(turn.said, max(room, _LINE)))

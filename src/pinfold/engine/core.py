@@ -31,7 +31,7 @@ class Line(Struct, kw_only=True):
 
 
 class Lines:
-    """Stores the state of each line, here for this process only."""
+    """Stores the state of each line in this process. A subclass can store it elsewhere."""
 
     def __init__(self) -> None:
         self._lines: dict[str, Line] = {}
@@ -43,10 +43,10 @@ class Lines:
 
 
 class Breaker(Struct, kw_only=True):
-    """One line for each model and tool, by name.
+    """A circuit breaker with one line for each model and tool, by name.
 
-    After `threshold` failures in a row a line opens: calls are refused. After `cooldown_s` one call is
-    let through; its success closes the line, its failure opens it again.
+    After `threshold` failures in a row a line opens: calls are refused. After `cooldown_s` one trial call
+    is let through; its success closes the line, its failure opens it again.
     """
 
     clock: Callable[[], float]
@@ -61,14 +61,14 @@ class Breaker(Struct, kw_only=True):
         return "half-open" if self.clock() - line.opened_at >= self.cooldown_s else "open"
 
     def wait_s(self, name: str) -> float:
-        """Seconds until the next call is allowed, 0 for now; an allowed call counts as the trial."""
+        """Return the seconds until a call is allowed; 0 if it is allowed now, and then it counts as the trial."""
         now, wait_s = self.clock(), 0.0
 
         def probe(line: Line) -> Line:
             nonlocal wait_s
             if line.opened_at is None:
                 return line
-            # The prober may have gone without reporting.
+            # The previous trial call may have ended without a report.
             since = max(line.opened_at, line.probed_at or line.opened_at)
             wait_s = max(0.0, since + self.cooldown_s - now)
             if not wait_s:
@@ -94,7 +94,7 @@ class Breaker(Struct, kw_only=True):
         self.lines.change(name, fail)
 
     def record_unknown(self, name: str) -> None:
-        """The call ended without showing whether the line works; the next one may probe."""
+        """The call ended without showing whether the line works; the next call may be the trial."""
         self.lines.change(name, lambda line: replace(line, probed_at=None))
 
 
@@ -110,10 +110,10 @@ class Budget(Struct, frozen=True, kw_only=True):
     day_tokens: int | None = None
     day_cost: float | None = None
     attempts: int = 4
-    """How often one model call is tried."""
+    """How many times one model call is tried."""
     retry_base_s: float = 0.5
     side_by_side: int = 8
-    """Parallel-safe actions that run at once."""
+    """How many parallel-safe actions run concurrently."""
 
 
 class ContextLimits(Struct, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class ContextLimits(Struct, frozen=True, kw_only=True):
     compact_at: float = 0.75
     """Share of the model's window that may be filled."""
     window: int = 0
-    """Tokens the model takes; 0: as many as the model says."""
+    """The model's window in tokens; 0: as the model reports it."""
 
 
 class TurnStopped(PinfoldError):
@@ -141,7 +141,7 @@ class CommandRefused(PinfoldError):
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """Another model for a session."""
+    """A model that a session can switch to."""
 
     model: Model
     prompt: str
@@ -165,35 +165,35 @@ class Core(Struct, kw_only=True, dict=True):
     settings: Mapping[str, Json] = field(default_factory=dict[str, Json])
     breaker: Breaker = field(default_factory=lambda: Breaker(clock=time.monotonic))
     unattended: bool = True
-    """No user can be asked: what needs a decision is denied, on record."""
+    """True if no user can be asked: actions that need a decision are denied, on record."""
     form: Form | None = None
     """The required form of every answer; None: free text."""
     verifier: Verifier | None = None
-    """Checks an answer before the turn ends; it may refuse one in each turn."""
+    """Checks an answer before the turn ends; it can refuse one answer per turn."""
     choose: Callable[[str], Choice] | None = None
-    """The model of this name. Raises PinfoldError."""
+    """Returns the model with a given name. Raises PinfoldError."""
     destination: Callable[[str], str] = str
-    """Where requests to the model of this name go; empty if they stay on this machine."""
+    """Returns where requests to a model, given by name, go; empty if they stay on this machine."""
     approval_s: float = 900.0
     """How long an approval holds."""
     clock: Callable[[], datetime] = partial(datetime.now, UTC)
 
     def __post_init__(self) -> None:
         self._change: anyio.Event | None = None
-        """Set while something waits for a change."""
+        """Not None while a task waits for a change."""
         self.journal.follow(self._follow)
 
     @property
     def window(self) -> int:
-        """Tokens the model takes; 0 if unknown."""
+        """The model's window in tokens; 0 if unknown."""
         return self.context.window or self.gauge.window or getattr(self.model, "context", None) or 0
 
     def fault_of(self, answer: str) -> str:
-        """What is wrong with an answer; empty if it is acceptable."""
+        """Return what is wrong with an answer; empty if it is acceptable."""
         return self.form.fault(answer) if self.form else ""
 
     def misses(self, answer: str) -> str:
-        """The correction for an answer that is not in the form the prompt asks for; once per turn."""
+        """Return the correction, once per turn, for an answer not in the form the prompt asks for; else empty."""
         turn = self.state.turn
         if turn is None or self.form is not None:
             return ""
@@ -204,7 +204,7 @@ class Core(Struct, kw_only=True, dict=True):
         return form.fault(answer) if form and not told else ""
 
     def printed_by(self, turn: Turn) -> str | None:
-        """The answer, verbatim, if the last code printed exactly what the prompt asks for and nothing else is to be done."""
+        """Return the last code's output if that is exactly the answer asked for and nothing else is asked for."""
         if not turn.output:
             return None
         from pinfold.text.answer_forms import asked_form, stdout_of, wants_more
@@ -215,7 +215,7 @@ class Core(Struct, kw_only=True, dict=True):
         return form.find_printed(stdout_of(turn.output, turn.notices))
 
     async def record(self, *events: Event) -> None:
-        """Append; when this returns, the events are on disk and in the state."""
+        """Append events. When this returns, they are on disk and in the state."""
         await self.journal.append(*events)
 
     def _follow(self, entry: Entry) -> None:
@@ -223,7 +223,7 @@ class Core(Struct, kw_only=True, dict=True):
         self.touch()
 
     def touch(self) -> None:
-        """Wake up what waits for a change."""
+        """Wake up the tasks that wait for a change."""
         if self._change is not None:
             self._change.set()
             self._change = None

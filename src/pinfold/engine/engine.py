@@ -1,4 +1,4 @@
-"""The one loop: commands in, events out. All it knows is in the log; all it does goes through a port."""
+"""The agent loop: takes commands, records events. Its state is built from the log; its effects go through ports."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ _Run: TypeAlias = Callable[[], Awaitable[Performed | None]]
 
 
 class _Job(Struct, kw_only=True):
-    """Work in the queue. It has its cancel scope from the start, so an interrupt right behind a command stops it."""
+    """Work in the queue. It is created with its cancel scope, so an interrupt sent right after a command stops it."""
 
     id: str | None
     run: _Run
     catches: tuple[type[PinfoldError], ...] = ()
-    """Errors for the submitter who waits for this job; any other ends the session."""
+    """Errors passed on to the submitter, which waits for this job; any other error ends the session."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
     performed: Performed | None = None
@@ -83,11 +83,11 @@ class Engine:
         self.core = core
         self._inbox, self._queue = anyio.create_memory_object_stream[_Job](_QUEUED)
         self._jobs: deque[_Job] = deque()
-        """Not finished yet, in order; the first one runs."""
+        """Unfinished jobs, in order; the first one is running."""
         self._deciding = anyio.Lock()
 
     async def recover(self) -> None:
-        """Record what a crash left open. What had begun is never run again by itself."""
+        """Record outcomes for actions that a crash left open. A started action that is not pure is never run again."""
         opened = self.core.state.opened
         is_foreign = opened is not None and opened.imported
         if is_foreign:
@@ -96,13 +96,13 @@ class Engine:
         for id_, item in self.core.state.open.items():
             if item.stage == "started":
                 events.append(ActionFinished(id=id_, outcome="outcome_unknown", observation=_UNKNOWN))
-            elif is_foreign or item.proposed.turn is None or item.proposed.parent:  # nothing here waits for it
+            elif is_foreign or item.proposed.turn is None or item.proposed.parent:  # no turn or cell waits for it
                 events.append(ActionFinished(id=id_, outcome="not_run", observation=_NOT_RUN))
         if events:
             await self.core.record(*events)
 
     async def submit(self, command: Command) -> None:
-        """Accept a command; its effects are seen in the log. Raises CommandRefused."""
+        """Accept a command; its effects appear in the log. Raises CommandRefused."""
         match command:
             case Interrupt(target=target):
                 if job := next((job for job in self._jobs if target in (None, job.id)), None):
@@ -129,9 +129,9 @@ class Engine:
                 assert_never(command)
 
     async def act(self, id_: ActionId, action: Action) -> Performed:
-        """Do something for the user: when it is due in the queue, or at once if it is parallel-safe.
+        """Perform an action for the user: in queue order, or at once if it is parallel-safe.
 
-        It is judged, asked about and recorded as any action. Cancelling interrupts it. Raises CommandRefused, Unavailable.
+        Policy, approval and recording work as for any action. Cancelling interrupts it. Raises CommandRefused, Unavailable.
         """
         if self.core.hands.parallel_safe(action):
             return await self.act_beside(id_, action)
@@ -153,7 +153,7 @@ class Engine:
         return None
 
     async def act_beside(self, id_: ActionId, action: Action) -> Performed:
-        """As `act`, but at once and in the caller's task; the caller knows that the action does not conflict with the queue."""
+        """Like `act`, but at once and in the caller's task. The caller knows that no queued job conflicts with it."""
         await self.core.record(ActionProposed(id=id_, action=action, by="user"))
         try:
             return await carry(self.core, id_)
@@ -210,7 +210,7 @@ class Engine:
         return job
 
     async def _rewind(self, command: Undo | Rewind | Redo) -> None:
-        """Unlike other commands this waits for the result, because a refusal is not in the log."""
+        """Undo, rewind or redo, and wait for the result: for these commands, the log does not show a refusal."""
         if self._jobs:
             raise CommandRefused(_BUSY)
         job = self._take(None, partial(self._go_back, command), catches=(PinfoldError,))
@@ -219,7 +219,7 @@ class Engine:
             raise CommandRefused(str(job.failed))
 
     async def serve(self) -> None:
-        """Work through the commands, one at a time, for as long as the session lives."""
+        """Run the queued commands, one at a time, for as long as the session lives."""
         with self._inbox, self._queue:
             async for job in self._queue:
                 try:
@@ -237,7 +237,7 @@ class Engine:
         return bool(self._jobs)
 
     async def idle(self) -> None:
-        """Wait until all commands are finished, or one waits for an approval."""
+        """Wait until all commands are finished, or an action waits for approval."""
         while self._jobs and not any(item.stage == "asking" for item in self.core.state.open.values()):
             await self.core.wait_for_change()
 
@@ -261,7 +261,7 @@ class Engine:
             await self._turn(turn.id)
 
     async def _turn(self, id_: TurnId) -> None:
-        """Run the turn to its end, whatever that end is."""
+        """Run the turn and record its end: answered, failed or interrupted."""
 
         def fail(error: str, **how: bool) -> TurnFailed:
             return TurnFailed(turn=id_, error=error, usage=self._current_usage(), **how)
@@ -294,7 +294,7 @@ class Engine:
             await self._close(turn.id, self._interrupt_event(turn.id, reason))
 
     async def _close(self, id_: TurnId, end: Event) -> None:
-        """End the turn. None of its actions stays open, and every call gets an answer."""
+        """Record the turn's end, with an outcome for each of its open actions and unproposed calls."""
         state = self.core.state
         events: list[Event] = []
         for call in state.turn.unproposed if state.turn else ():
@@ -325,7 +325,7 @@ class Engine:
             await self.core.record(replace(event, effects=effects, **asdict(gone)))
 
     async def _decide(self, decide: Decide) -> None:
-        # One at a time: of two answers that cross, the second must see the first.
+        # One at a time: of two concurrent decisions, the second must see the first.
         async with self._deciding:
             item = self.core.state.open.get(decide.id)
             if item is None or item.asked is None or item.stage != "asking":
@@ -349,7 +349,7 @@ class Engine:
 
 
 def way_back(state: State, command: Undo | Rewind | Redo) -> tuple[Undo | Redo | None, SessionRewound]:
-    """What to do with variables and files, if anything, and what to record. Raises CommandRefused."""
+    """Return the undo or redo of variables and files, if any, and the event to record. Raises CommandRefused."""
     event = SessionRewound(to=state.path[-1] if state.path else 0)
     match command:
         case Undo():

@@ -1,4 +1,4 @@
-"""From the log to the session's state, one event at a time. Pure and total."""
+"""Builds the session's state from the log, one event at a time. Pure and total."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ RESTORED = (
 )
 _EFFECTS = 500
 _EFFECT = 120
-"""Characters of one."""
+"""Characters shown of one effect, command or unavailable tool."""
 _EXECUTED = 64
 _RECORDS = 1000
 ANSWER = "answer"
-"""The tool with which code gives the user the result."""
+"""The tool with which code gives the user the answer."""
 _CORRECTIONS = 2
-"""How often in a row a reply is sent back before it counts or the turn fails."""
+"""How many replies in a row are sent back; the next one counts as the answer or fails the turn."""
 _WITHHELD = "the provider's content filter withheld it"
 _PREVIOUS = "[The previous turn"
 _OWN_COMMAND = "!"
-"""Begins a shell command of the user's own; the model learns of it with the next message."""
+"""Prefix of a shell command that the user typed; the model learns of it with the next message."""
 _OWN_OUTPUT = 4000
 _REPEATED = (
     "[You have done exactly this {} times with the same result. Try something else, or answer with what you know.]"
@@ -185,7 +185,7 @@ def add_compaction(state: State, event: events.ContextCompacted) -> State:
 
 
 def _apply_session_opened(state: State, event: events.SessionOpened) -> State:
-    """A new owner. Pure actions that were cut off may run again."""
+    """Apply the start of a new owner. Pure actions that were cut off may run again."""
     again = {
         id_: replace(item, stage="allowed") if item.stage == "started" and item.effect == "pure" else item
         for id_, item in state.open.items()
@@ -217,7 +217,7 @@ def _apply_rewind(state: State, event: events.SessionRewound) -> State:
     else:
         gone = tuple(turn for turn in state.past if turn.id in event.forgotten)
         past = tuple(turn for turn in state.past if turn.id not in event.forgotten)
-        # One within a turn goes with that turn.
+        # A compaction within a turn is removed together with that turn.
         lost = tuple(one for one in state.compactions if one.past + bool(one.kept or one.shortened) > len(past))
         taken = Taken(turns=gone, cells=event.what != "chat", compactions=lost if gone else ())
         state = replace(state, taken=(*state.taken, taken))
@@ -226,12 +226,12 @@ def _apply_rewind(state: State, event: events.SessionRewound) -> State:
             notes = tuple(note for note in state.notes if not note.startswith(_PREVIOUS))
             state = replace(state, past=past, notes=notes)
             if event.what == "all" and not event.effects and not event.notices:
-                return state  # the model has seen none of what is left
+                return state  # no message that the model still sees depends on the undone cells
     return _add_note(state, f"[The user {rewound_in_words(event)}]")
 
 
 def _add_note(state: State, note: str) -> State:
-    """Tell the model: within the open turn if there is one, else with the next message."""
+    """Add a note for the model: to the open turn if there is one, else to the next message."""
     if state.turn is None:
         return replace(state, notes=(*state.notes, note))
     return replace(state, turn=_saying(state.turn, events.UserMessage(text=note)))
@@ -249,7 +249,7 @@ def _apply_model_reply(state: State, event: events.ModelReplied) -> State:
     fault = "" if event.actions else event.correction
     is_withheld = event.finish == "filter" and not event.actions
     sent_back = fault and not is_withheld and state.turn.corrections < _CORRECTIONS
-    if sent_back or (event.actions and event.unreadable):  # then a call after these was cut off
+    if sent_back or (event.actions and event.unreadable):  # unreadable: a call after these was cut off
         messages = (*messages, events.UserMessage(text=f"[{event.correction}]"))
     turn = replace(
         state.turn,
@@ -266,12 +266,12 @@ def _apply_model_reply(state: State, event: events.ModelReplied) -> State:
 
 
 def _sum(cost: float | None, more: float | None) -> float | None:
-    """Unknown once any part of it is."""
+    """Add two costs; the sum is None (unknown) if either is."""
     return None if cost is None or more is None else cost + more
 
 
 def _lacking(state: State, turn: events.TurnId | None, what: str) -> State:
-    """`what` is a name and, in brackets, the reason; the last reason counts."""
+    """Record what the turn lacks. `what` is a name with the reason in brackets; it replaces earlier reasons."""
     if state.turn is None or state.turn.id != turn:
         return state
     return _set_lack(state, what.partition(" (")[0], cap_text(what, _EFFECT))
@@ -362,7 +362,7 @@ def _apply_action_finished(state: State, item: OpenAction, event: events.ActionF
     turn = count_repeats(state.turn, action, event)
     if turn.repeated == REPEATS:
         told = f"{told.rstrip()}\n{_REPEATED.format(REPEATS)}"
-    # Providers want a call answered at once: notes that came meanwhile stand after the answer.
+    # Providers require the result right after the call, so notes that came in between move behind it.
     notes = [*takewhile(lambda message: isinstance(message, events.UserMessage), reversed(turn.messages))]
     place = len(turn.messages) - len(notes)
     answered = events.ToolMessage(id=event.id, text=told)
@@ -385,7 +385,7 @@ def _with_own_command(state: State, item: OpenAction, event: events.ActionFinish
 
 
 def _add_cost(state: State, turn: events.TurnId | None, usage: events.Usage, cost: float | None) -> State:
-    """Count a model call, of the agent or within one of its actions."""
+    """Add the cost of a model call, made by the agent or within one of its actions."""
     spent = state.turn
     if spent is not None and spent.id == turn:
         spent = replace(spent, usage=spent.usage + usage, cost=_sum(spent.cost, cost))
@@ -393,12 +393,12 @@ def _add_cost(state: State, turn: events.TurnId | None, usage: events.Usage, cos
 
 
 def the_tool(name: str) -> str:
-    """The tool's name in the circuit breaker and among what was unavailable."""
+    """The tool's name in the circuit breaker and in `Turn.without`."""
     return f"the tool {name}"
 
 
 def _set_lack(state: State, name: str, *now: str) -> State:
-    """What the turn is without: this is so `now`, or was available after all."""
+    """Replace the turn's entry on what `name` lacks by `now`; without `now`, it is available after all."""
     if state.turn is None:
         return state
     others = (one for one in state.turn.without if one.partition(" (")[0] != name)

@@ -1,4 +1,4 @@
-"""The three points at which a user's own code is called. Each call is bounded; a broken hook never allows anything."""
+"""Calls the user's hooks, at three points. Each call has a time limit; a broken hook never allows anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pinfold.events import Action, CallTool, Delta, Deny, Entry, Request, RunCel
 
 log = logging.getLogger(__name__)
 Hook: TypeAlias = object
-"""Any object with one or more of: `async on_event(event)`, `async before_action(action)`, `async before_model(request)`.
+"""An object with one or more of: `async on_event(event)`, `async before_action(action)`, `async before_model(request)`.
 
 `on_event` observes. `before_action` returns None, Deny(reason) or another action to judge instead; if it
 fails or takes too long, the action is denied. `before_model` returns the request to send.

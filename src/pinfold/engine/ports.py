@@ -41,7 +41,7 @@ class Journal(Protocol):
     """The session's log."""
 
     async def append(self, *events: Event) -> tuple[Entry, ...]:
-        """Returns when the events are on disk."""
+        """Append in order; return when the events are on disk."""
         ...
 
     async def append_soon(self, *events: Event) -> None:
@@ -49,7 +49,7 @@ class Journal(Protocol):
         ...
 
     def follow(self, callback: Callable[[Entry], None]) -> None:
-        """Call back for every event from now on, in order, before `append` returns."""
+        """Call `callback` for every future event, in order, before its `append` returns."""
         ...
 
     def broadcast(self, delta: Delta) -> None: ...
@@ -60,7 +60,7 @@ class Model(Protocol):
     def name(self) -> str: ...
 
     def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
-        """Pieces of text and reasoning as they come, then the whole reply. Raises RequestFailed."""
+        """Yield pieces of text and reasoning as they arrive, then the whole reply. Raises RequestFailed."""
         ...
 
 
@@ -68,25 +68,25 @@ class Form(Protocol):
     """A required form of the answer."""
 
     def fault(self, text: str) -> str:
-        """What is wrong with an answer, as told to the model; empty if nothing is."""
+        """Return what is wrong with an answer, worded for the model; empty if nothing is."""
         ...
 
     def finish_answer(self, text: str) -> str:
-        """A valid answer, as the user gets it."""
+        """Return a valid answer in the form that the user gets."""
         ...
 
     def find_printed(self, output: str) -> str | None:
-        """The answer that code printed; None if it is not a complete answer."""
+        """Return the answer that code printed; None if it is not a complete answer."""
         ...
 
 
 class Verified(Struct, frozen=True, kw_only=True):
-    """What came of the check of an answer."""
+    """The result of checking an answer."""
 
     faults: str = ""
-    """Why it is refused; empty if it stands."""
+    """Why the answer is refused; empty if it is accepted."""
     notice: str = ""
-    """For the user: why it could not be checked."""
+    """Tells the user why the answer could not be checked."""
     usage: Usage | None = None
     cost: float | None = None
 
@@ -106,14 +106,14 @@ class Ledger(Protocol):
 class Spent(Struct, frozen=True, kw_only=True):
     tokens: int = 0
     cost: float | None = 0.0
-    """None once any of it had no known price."""
+    """None if the price of any part is unknown."""
 
 
 class Performed(Outcome, frozen=True, kw_only=True):
-    """How an action went, bounded for the model; what is not recorded of it."""
+    """The outcome of an action, with fields that are not recorded."""
 
     whole: Json | UnsetType = UNSET
-    """The result for a calling cell, if it is not the text the model sees."""
+    """The result for a calling cell, if it differs from the text that the model sees."""
     at_fault: str | None = None
     """The tool that failed, for the circuit breaker; None if it worked or was called wrongly."""
     stopped: Stopped = ""
@@ -121,7 +121,7 @@ class Performed(Outcome, frozen=True, kw_only=True):
     """The package that a cell lacks, if it can be installed."""
 
     def after(self, attempt: Performed | None) -> Performed:
-        """Including what an earlier attempt at the same action read and sent."""
+        """Add to this outcome what an earlier attempt at the same action read and sent."""
         if attempt is None:
             return self
         return replace(
@@ -133,7 +133,7 @@ class Performed(Outcome, frozen=True, kw_only=True):
 
 
 class Given(Struct, frozen=True, kw_only=True):
-    """What policy considers besides the action."""
+    """What policy considers in addition to the action."""
 
     mode: Mode
     grants: frozenset[str] = frozenset()
@@ -141,7 +141,7 @@ class Given(Struct, frozen=True, kw_only=True):
     private: bool = False
     untrusted: bool = False
     stopped: Stopped = ""
-    """Set when it failed as a read-only action: now it is judged as one that writes."""
+    """Set if the action failed as read-only; it is now judged as one that writes."""
 
 
 class Rewound(Struct, frozen=True, kw_only=True):
@@ -154,15 +154,15 @@ class Rewound(Struct, frozen=True, kw_only=True):
 
 
 OnCall: TypeAlias = Callable[[str, Mapping[str, Json]], Awaitable[Performed]]
-"""Carries a call that a cell makes from its proposal to its end."""
+"""Performs a call that a cell makes, from its proposal to its outcome."""
 
 
 class NotShown(PinfoldError):
-    """An action cannot be shown whole, so it cannot be approved: it is denied. Says why and what to do instead."""
+    """An action is denied because it cannot be shown whole for approval. Says why and what to do instead."""
 
 
 class Hands(Protocol):
-    """Everything that can be done to the world: the sandbox and the tools, behind policy."""
+    """Performs actions: the sandbox and the tools, behind policy."""
 
     def schemas(self) -> tuple[ToolSchema, ...]: ...
 
@@ -173,17 +173,17 @@ class Hands(Protocol):
     def parallel_safe(self, action: Action) -> bool: ...
 
     def counts_as_cell(self, action: Action) -> bool:
-        """True if it counts as a cell, which can be undone."""
+        """True if the action counts as a cell, which can be undone."""
         ...
 
     def judge(self, action: Action, given: Given) -> Verdict: ...
 
     async def preview_action(self, action: Action) -> str:
-        """A preview for the user who decides. Raises Unavailable, NotShown."""
+        """Return a preview for the user who decides. Raises Unavailable, NotShown."""
         ...
 
     def freeze_session(self, action: Action, given: Given) -> AbstractAsyncContextManager[None]:
-        """Keeps the session from changing what was shown, from the question to the end of the action."""
+        """Keep the session from changing what the user is shown, from the question to the end of the action."""
         ...
 
     async def grant(self, pattern: str) -> None:
@@ -205,11 +205,11 @@ class Hands(Protocol):
         *,
         read_only: bool = False,
     ) -> Performed:
-        """Do it; `cell` is its number, if it is one. Raises Unavailable when it could not even be tried."""
+        """Perform the action; `cell` is its number if it is a cell. Raises Unavailable if it could not be tried."""
         ...
 
     async def undo_cell(self, cell: int) -> tuple[str, ...] | None:
-        """Undo this cell, the last one, so that it can run again. Returns notices; None if it cannot be undone."""
+        """Undo `cell`, the last one, so that it can run again. Returns notices; None if it cannot be undone."""
         ...
 
     @property
@@ -218,25 +218,25 @@ class Hands(Protocol):
         ...
 
     def picture(self, blob: BlobId) -> bytes | None:
-        """The bytes of a recorded picture; None if they are gone."""
+        """Return the bytes of a recorded picture; None if they are gone."""
         ...
 
     async def summarize_files(self) -> str:
-        """A file list for the model; empty where it can look by itself."""
+        """Return a file list for the model; empty if the model can list files itself."""
         ...
 
     async def describe_state(self, about: str) -> str:
-        """The variables, and the files that `about` names, for a model that keeps failing."""
+        """Describe the variables, and the files that `about` names, for a model that keeps failing."""
         ...
 
     def hint(self, text: str) -> str:
-        """Hints on tools that may help with `text`; empty if the model knows them all, or none does."""
+        """Return hints on tools that may help with `text` and that the model does not know; empty if there are none."""
         ...
 
     def inventory(self) -> str:
-        """One line that lists the variables, for a model that has not seen them; empty if there are none."""
+        """List the variables in one line, for a model that has not seen them; empty if there are none."""
         ...
 
     async def rewind(self, command: Undo | Redo) -> Rewound:
-        """Raises PinfoldError; then nothing has changed."""
+        """Undo or redo. If this raises PinfoldError, nothing has changed."""
         ...

@@ -1,4 +1,4 @@
-"""The session's state, which `fold.py` builds from the log, and changes to it in words."""
+"""The session's state, which `fold.py` builds from the log, and descriptions of its changes."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
 REPEATS = 3
 """How often an action may have the same result before the model gets a warning."""
 TRIES = (REPEATS, REPEATS + 1, REPEATS)
-"""How often an error may repeat before a fresh look, before starting over, and before the turn stops."""
+"""How often an error may repeat until the model is shown the state, until it starts over, and until the turn stops."""
 _NAMED = 12
-"""Variables of one kind of change that are listed by name."""
+"""How many changed variables or files are listed by name."""
 _ERROR_LENGTH = 120
 _NAME = re.compile(r"\w+")
 _CELL = re.compile(r"<cell \d+>")
-"""In a traceback: the same failure in another cell counts as the same."""
+"""The cell in a traceback; it is masked, so that the same failure in another cell counts as a repetition."""
 _RAISED = r"(?m)^[\w.]*(?:Error|Exception|Exit|Interrupt|NotFound)\b.*"
 _ADDRESS = r"0x[0-9a-f]+"
 
@@ -62,33 +62,33 @@ class OpenAction(Struct, frozen=True, kw_only=True):
     decided: ApprovalDecided | None = None
     decided_at: str = ""
     bundle: frozenset[str] = frozenset()
-    """Of a cell: patterns of calls it may make without asking again."""
+    """For a cell: patterns of calls it may make without asking again."""
     cell: int | None = None
     answer: str | None = None
-    """Of a cell: the answer its code gave the user."""
+    """For a cell: the answer its code gave the user."""
     read_only: bool = False
-    """Allowed as long as it changes no file."""
+    """The action is allowed as long as it changes no file."""
 
 
 class ActionRecord(Struct, frozen=True, kw_only=True):
-    """A finished action of the model's in one line, for a context that leaves its result out."""
+    """A finished action of the model in one line, for a context that leaves its result out."""
 
     id: ActionId
     cell: int | None
     outcome: Result
     line: str
     error: str = ""
-    """The last line of it, if it failed."""
+    """The last line of the error, if it failed."""
 
 
 class Compaction(Struct, frozen=True, kw_only=True):
-    """What the context leaves out from then on."""
+    """What the context leaves out after a compaction."""
 
     past: int
-    """Number of the turns before; a summary takes their place."""
+    """Number of earlier turns, which the summary replaces."""
     summary: str = ""
     kept: ActionId | None = None
-    """In the turn it happened in: the first call that is still shown."""
+    """The first call that is still shown, in the turn of the compaction."""
     shortened: frozenset[ActionId] = frozenset()
     """Actions whose results are shown in one line."""
 
@@ -115,23 +115,23 @@ class Turn(Struct, frozen=True, kw_only=True):
     """Replies so far."""
     usage: Usage = Usage()
     cost: float | None = 0.0
-    """None once any reply had no known price."""
+    """None if the price of any reply is unknown."""
     answer: str | None = None
-    """The last reply's text if it proposed nothing, or the answer its code gave: the turn can end."""
+    """The answer with which the turn can end: the last reply's text if it proposed nothing, or what its code gave."""
     output: str = ""
     """Observation of the last reply's code, if it succeeded and nothing came after it."""
     notices: tuple[str, ...] = ()
-    """Our own notices in that output."""
+    """Pinfold's own notices within `output`."""
     model: str = ""
     """The model that replied last."""
     corrections: int = 0
     """Replies in a row that were sent back."""
     unusable: str = ""
-    """Why the answer cannot be used, once it was sent back often enough."""
+    """Why the last reply fails the turn: it was withheld, or corrections did not make it usable."""
     acts: Mapping[str, int] = {}
     """How often each action gave the same result, by a hash of both."""
     repeated: int = 0
-    """The same for the last action."""
+    """How often the last action gave its result."""
     errors: Mapping[str, int] = {}
     """How often code failed with each error, by its last line."""
     error: str = ""
@@ -141,14 +141,14 @@ class Turn(Struct, frozen=True, kw_only=True):
     without: tuple[str, ...] = ()
     """Tools and models that were unavailable so far."""
     compactions: int = 0
-    """Since its last finished action."""
+    """Compactions since its last finished action."""
     is_checked: bool = False
-    """An answer was checked; the next one stands."""
+    """An answer was checked; the next one is not checked again."""
     end: End | None = None
 
     @property
     def is_failing(self) -> bool:
-        """True once the same error came too often."""
+        """True once the same error occurred too often."""
         return self.errors.get(self.error, 0) >= TRIES[self.approaches]
 
     @property
@@ -165,9 +165,9 @@ class State(Struct, frozen=True, kw_only=True):
     glance: str = ""
     """The file list the model saw last."""
     past: tuple[Turn, ...] = ()
-    """Turns that are over."""
+    """Turns that have ended."""
     turn: Turn | None = None
-    """The turn under way, or cut off."""
+    """The open turn: running, or cut off."""
     open: Mapping[ActionId, OpenAction] = {}
     notes: tuple[str, ...] = ()
     """Notes for the model, sent with the next message."""
@@ -182,18 +182,18 @@ class State(Struct, frozen=True, kw_only=True):
     undone: frozenset[int] = frozenset()
     """Cells that are undone or rolled back."""
     taken: tuple[Taken, ...] = ()
-    """Undos that a redo can take back, newest last; cleared by the next message or cell."""
+    """Undos that a redo can reverse, newest last; cleared by the next message or cell."""
     effects: tuple[tuple[int, str], ...] = ()
-    """The last effects outside the session, where no undo reaches, each with the number of cells before it."""
+    """The latest effects outside the session, which cannot be undone, each with the number of cells before it."""
     executed: tuple[ActionId, ...] = ()
-    """The user's last own cells: a command that is sent again must not run again."""
+    """Ids of the user's latest own actions: a command that is sent twice must not run twice."""
     records: tuple[ActionRecord, ...] = ()
-    """The last finished actions of the model's, in order."""
+    """The latest finished actions of the model, in order."""
     compactions: tuple[Compaction, ...] = ()
     plan: Plan = Plan()
     usage: Usage = Usage()
     cost: float | None = 0.0
-    """None once any reply had no known price."""
+    """None if the price of any reply is unknown."""
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -202,11 +202,11 @@ class State(Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> tuple[int, ...]:
-        """Cells whose effects are in force."""
+        """Numbers of the cells that are not undone."""
         return tuple(cell for cell in range(1, self.cells + 1) if cell not in self.undone)
 
     def effects_of(self, cells: Collection[int]) -> tuple[str, ...]:
-        """What undoing these cells does not undo."""
+        """Return the effects that undoing these cells does not undo."""
         return tuple(what for cell, what in self.effects if cell in cells)
 
     @property
@@ -215,7 +215,7 @@ class State(Struct, frozen=True, kw_only=True):
 
 
 def changed_in_words(variables: Changed) -> str:
-    """One line, for the model and the user."""
+    """Describe changed variables in one line, for the model and the user."""
     shapes = {name: f"{name} ({shape})" for name, shape in variables.shapes}
     changes = {"added": variables.added, "changed": variables.changed, "removed": variables.removed}
     parts = [
@@ -227,7 +227,7 @@ def changed_in_words(variables: Changed) -> str:
 
 
 def rewound_in_words(event: SessionRewound) -> str:
-    """One sentence without its subject, for the model and the user."""
+    """Describe an undo or redo in a sentence without its subject, for the model and the user."""
     turns = event.recalled or event.forgotten
     talk = f"{'brought back' if event.recalled else 'took back'} {numerous('turn', len(turns))} of the conversation"
     if event.what == "chat":
@@ -249,7 +249,7 @@ _MARKS = {"todo": " ", "doing": ">", "done": "x", "dropped": "-"}
 
 
 def plan_in_words(plan: Plan, notes: int | None = None) -> str:
-    """The plan and the lab notebook, a line for each task and note; `notes`: only the last ones. Empty if there is none."""
+    """Return the plan and the last `notes` lab notes (None: all), a line for each; empty if there is no plan."""
     lines = [f"[{_MARKS[task.status]}] {number}. {task.text}" for number, task in enumerate(plan.tasks, 1)]
     shown = plan.notes if notes is None else plan.notes[-notes:]
     lines += [f"{note.kind}{f' (cell {note.cell})' if note.cell else ''}: {note.text}" for note in shown]
@@ -260,7 +260,7 @@ def plan_in_words(plan: Plan, notes: int | None = None) -> str:
 
 
 def compacted_in_words(event: ContextCompacted) -> str:
-    """One sentence, for the user."""
+    """Describe a compaction in one sentence, for the user."""
     sizes = f"from about {event.before:,} to {event.after:,} tokens"
     if event.summary:
         if event.before <= event.after:
@@ -270,7 +270,7 @@ def compacted_in_words(event: ContextCompacted) -> str:
 
 
 def unnamed_changes(variables: Changed | None, action: Action) -> Changed | None:
-    """Changes of variables that the code does not name itself; the model knows the others."""
+    """Return the changed variables that the code does not name itself; the model knows the others."""
     if variables is None or not isinstance(action, RunCell):
         return variables
     known = frozenset(_NAME.findall(action.code)) - {name for name, _ in variables.shapes}
@@ -282,7 +282,7 @@ def unnamed_changes(variables: Changed | None, action: Action) -> Changed | None
 
 
 def record_of(item: OpenAction, event: ActionFinished) -> ActionRecord:
-    """The finished action in one line: what it was, how it went, what it wrote."""
+    """Describe a finished action in one line: what it was, its outcome, and what it changed."""
     action = item.proposed.action
     what = f"cell {item.cell}" if item.cell else getattr(action, "tool", "cell")
     if not isinstance(action, RunCell):
@@ -298,7 +298,7 @@ def record_of(item: OpenAction, event: ActionFinished) -> ActionRecord:
 
 
 def count_repeats(turn: Turn, action: Action, event: ActionFinished) -> Turn:
-    """Count how often the turn did exactly this, and failed like this."""
+    """Count how often the turn did this action with this result, and failed with this error."""
     result = _CELL.sub("<cell>", event.observation)
     act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
     times = turn.acts.get(act, 0) + 1
@@ -311,6 +311,6 @@ def count_repeats(turn: Turn, action: Action, event: ActionFinished) -> Turn:
 
 
 def _last_line(error: str) -> str:
-    """The exception, without addresses that make the same failure look different."""
+    """Return the line of the exception, without memory addresses, which make the same failure look different."""
     raised = re.findall(_RAISED, error) or error.rstrip().splitlines()[-1:]
     return cap_text(re.sub(_ADDRESS, "0x", raised[-1]), _ERROR_LENGTH) if raised else ""

@@ -1,7 +1,7 @@
-"""One turn, from the state as it is to its answer: actions, then a model call, until a reply proposes nothing.
+"""Runs one turn: performs actions and calls the model, until a reply proposes no more actions.
 
-A model call is retried behind the circuit breaker, then others are asked. A model that repeats the same error looks
-afresh, then starts over.
+Model calls are retried behind the circuit breaker, then other models are asked. A model that keeps making the same
+error is shown the state again, then starts the turn over.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LONGEST_WAIT_S = 60.0
 
 
 async def run_turn(core: Core, id_: TurnId) -> TurnEnded:
-    """Carry out actions and ask the model until there is an answer. Raises TurnStopped and other PinfoldErrors."""
+    """Perform actions and ask the model until there is an answer. Raises TurnStopped and other PinfoldErrors."""
     while True:
         await settle(core, id_)
         turn = core.state.turn
@@ -81,7 +81,7 @@ def _find_end(core: Core, turn: Turn) -> TurnEnded | None:
 
 
 async def _is_accepted(core: Core, turn: Turn, answer: str) -> bool:
-    """Have the answer checked, once in a turn, as long as the model could still correct it."""
+    """Let the verifier check the answer, once per turn and only while steps are left to correct it."""
     if core.verifier is None or turn.is_checked or turn.steps >= core.budget.max_steps:
         return True
     checked = await core.verifier.verify(turn.said, answer)
@@ -125,7 +125,7 @@ def _check_budget(core: Core, turn: Turn) -> None:
 
 
 def _check_limit(span: str, spent: Spent, tokens: int | None, cost: float | None) -> None:
-    """Raises TurnStopped once a limit is reached."""
+    """Raise TurnStopped if a limit is reached."""
     if tokens is not None and spent.tokens >= tokens:
         raise TurnStopped(f"stopped after {spent.tokens:,} tokens {span}, the limit is {tokens:,}", at_limit=True)
     if cost is None:
@@ -137,7 +137,7 @@ def _check_limit(span: str, spent: Spent, tokens: int | None, cost: float | None
 
 
 async def _progress(core: Core, turn: Turn) -> Turn:
-    """Change the approach or the model of a turn that does not get anywhere. Raises TurnStopped if nothing is left to try."""
+    """Change the approach or the model of a turn without progress. Raises TurnStopped if nothing is left to try."""
     stronger = core.escalate if core.escalate and turn.model != core.escalate.name else None
     if turn.is_failing and not (turn.is_stuck and stronger):
         if await _change_approach(core, turn):
@@ -153,13 +153,13 @@ async def _progress(core: Core, turn: Turn) -> Turn:
 
 
 async def _change_approach(core: Core, turn: Turn) -> bool:
-    """First a fresh look at the data, then a fresh start; False when both were tried."""
+    """Show the model the data again, or the next time start the turn over. False if both were tried."""
     times = turn.errors[turn.error]
-    # The words and code of the turn name the files worth a look.
+    # The message and the code of the turn name the files that `describe_state` shows.
     codes = [plain_json(call.args) for one in turn.messages if isinstance(one, AssistantMessage) for call in one.calls]
     if turn.approaches == 0:
         events: list[Event] = [Noticed(text=f"the same error {times} times ({turn.error}): looking at the data again")]
-    # A fresh start would repeat effects that no undo reaches.
+    # Starting over would repeat effects that cannot be undone.
     elif turn.approaches == 1 and not any(cell >= turn.cells_before for cell, _ in core.state.effects):
         events = [
             Noticed(text=f"the same error {times} times ({turn.error}): starting over"),
@@ -180,7 +180,7 @@ async def _change_approach(core: Core, turn: Turn) -> bool:
 
 
 async def _undo_cells(core: Core, turn: Turn) -> list[Event]:
-    """Undo the cells of the turn if possible; else variables and files stay as they are."""
+    """Undo the cells of the turn and return the event; if that fails, variables and files stay as they are."""
     path = core.state.path
     if not any(cell > turn.cells_before for cell in path):
         return []
@@ -197,7 +197,7 @@ def the_model(name: str) -> str:
 
 
 async def ask(core: Core, turn: Turn, *, again: bool = False) -> None:
-    """Record the next reply. Raises TurnStopped if no model gives one. `again`: it was refused as too long before."""
+    """Ask for a reply and record it. Raises TurnStopped if no model replies. `again`: one was refused as too long."""
     if not again and await make_room(core, turn):
         turn = core.state.turn or turn
     try:
@@ -233,7 +233,7 @@ async def ask(core: Core, turn: Turn, *, again: bool = False) -> None:
 
 
 def _models_to_ask(core: Core, turn: Turn) -> Sequence[Model]:
-    """The models to ask, in order. A turn stays with the model that replied last."""
+    """Return the models to ask, in order. A turn stays with the model that replied last."""
     stronger = core.escalate
     if stronger and (turn.is_stuck or turn.model == stronger.name):
         return (stronger, core.model, *core.fallbacks)
@@ -243,7 +243,7 @@ def _models_to_ask(core: Core, turn: Turn) -> Sequence[Model]:
 
 
 async def _try_model(core: Core, turn: TurnId, model: Model, request: Request, instead: str) -> Reply | RequestFailed:
-    """This model's reply, with retries within the budget, or why it does not answer now; `instead` may."""
+    """Return this model's reply, retrying within the budget, or the failure. `instead` names the model to ask next."""
     name, line, size = model.name, the_model(model.name), _size(request)
 
     async def record_failure(failure: RequestFailed, wait_s: float | None = None) -> RequestFailed:
@@ -315,7 +315,7 @@ async def _record_reply(core: Core, turn: TurnId, name: str, reply: Reply) -> No
 
 
 def _lacks(reply: Reply) -> str:
-    """The correction for a reply that holds no answer."""
+    """Return the correction for a reply with neither an answer nor calls; empty for other replies."""
     text = reply.text.strip()
     if not reply.calls and text == NO_OUTPUT:
         return f"`{NO_OUTPUT}` says that your code printed nothing; it is no answer. Print the result, or say in words what was done."
@@ -346,7 +346,7 @@ def _retry_in(failure: RequestFailed, attempt: int, core: Core) -> float | None:
     if not failure.retryable or attempt >= core.budget.attempts:
         return None
     if failure.retry_after_s is not None:
-        # Never earlier than asked for; a longer wait than we are ready for is a failure.
+        # Never retry earlier than the server asks; a wait above the limit counts as failure.
         return failure.retry_after_s if failure.retry_after_s <= _LONGEST_WAIT_S else None
     ceiling = min(_LONGEST_WAIT_S, core.budget.retry_base_s * 2 ** (attempt - 1))
     return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret

@@ -1,4 +1,4 @@
-"""What can happen and what can be asked: frozen types, ids and the one codec."""
+"""The types of events and commands, their ids, and the codec for them."""
 
 from pinfold.events.codec import (
     BadEvent,

@@ -1,7 +1,7 @@
-"""The one codec: events, deltas and commands to JSON text and back. JSON only, ASCII only.
+"""Converts events, deltas and commands to JSON text and back. The text is always ASCII.
 
-Lone surrogates, NUL and big integers survive the round trip. What JSON cannot say (NaN, infinity,
-objects) is refused here with NotPlain, before anything is written.
+Lone surrogates, NUL and big integers survive the round trip. Values that JSON cannot represent (NaN,
+infinity, Python objects) raise NotPlain before anything is written.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pinfold.events.messages import Json, SessionId
 T = TypeVar("T")
 Upcast: TypeAlias = Callable[[dict[str, Json]], dict[str, Json]]
 UPCASTERS: Mapping[str, Upcast] = {}
-"""By old kind: converts that body to a current one, `kind` included."""
+"""For each old kind: a function that converts its body to a current one, including `kind`."""
 
 _KINDS: Mapping[str, type] = {kind.__name__: kind for kind in get_args(Event) if kind is not Unknown}
 _DELTAS = frozenset(kind.__name__ for kind in get_args(Delta))
 _describing = threading.Lock()
-"""msgspec 0.22 keeps its description of a type before it is complete: a second thread that uses the type at that moment
-crashes the interpreter. So every type is described once, by one thread, before it is used."""
+"""msgspec 0.22 caches its description of a type before the description is complete; a second thread that uses the type
+at that moment crashes the interpreter. Under this lock, one thread describes each type before its first use."""
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
@@ -52,7 +52,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(value: Event | Delta | Command) -> str:
-    """JSON text; `kind` names the type. Raises NotPlain."""
+    """Return the JSON text; its `kind` field names the type. Raises NotPlain."""
     if isinstance(value, Unknown):
         return plain_json({"kind": value.kind, **value.body})
     config = getattr(value, "__struct_config__", None)
@@ -62,7 +62,7 @@ def encode(value: Event | Delta | Command) -> str:
 
 
 def plain_json(value: Json) -> str:
-    """JSON text of plain data and of our own types, or NotPlain."""
+    """Return plain data and msgspec structs as JSON text. Raises NotPlain."""
     try:
         return _encoder.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -70,7 +70,7 @@ def plain_json(value: Json) -> str:
 
 
 def parse_json(text: str | bytes) -> Json:
-    """Strict JSON: NaN and infinity are refused, so is nesting too deep to handle."""
+    """Parse strict JSON: NaN, infinity and nesting too deep to handle raise BadEvent."""
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text), "surrogatepass")
@@ -80,7 +80,7 @@ def parse_json(text: str | bytes) -> Json:
 
 
 def map_leaves(value: Json, change: Callable[[Json], Json]) -> Json:
-    """A copy of plain data with the names in it, and every value that is no list and no object, changed."""
+    """Return a copy of plain data with `change` applied to every key, and every value that is no list or object."""
     match value:
         case Mapping():
             inside = cast("Mapping[str, Json]", value)
@@ -92,7 +92,7 @@ def map_leaves(value: Json, change: Callable[[Json], Json]) -> Json:
 
 
 def is_deeper(value: Json, depth: int) -> bool:
-    """Whether lists and objects are nested deeper than that."""
+    """True if lists and objects are nested more than `depth` levels deep."""
     level: list[Json] = [value]
     for _ in range(depth + 1):
         level = [inner for outer in level for inner in _inside(outer)]
@@ -108,7 +108,7 @@ def _inside(value: Json) -> Iterable[Json]:
 
 
 def decode(kind: str, body: str, upcasters: Mapping[str, Upcast] = UPCASTERS) -> Event:
-    """The event in `body`, a JSON object whose `kind` is given; unknown kinds are kept."""
+    """Decode `body`, the JSON object of an event of this `kind`. An unknown kind becomes an `Unknown` event."""
     if kind in _KINDS and kind not in upcasters:
         # The fast path. It refuses lone surrogates; what it refuses is parsed again below.
         with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -117,7 +117,7 @@ def decode(kind: str, body: str, upcasters: Mapping[str, Upcast] = UPCASTERS) ->
 
 
 def decode_object(value: Json, upcasters: Mapping[str, Upcast] = UPCASTERS) -> Event:
-    """The event in an already parsed JSON object."""
+    """Decode an event from a parsed JSON object."""
     body = _object(value)
     if upcast := upcasters.get(body["kind"]):
         body = upcast(body)
@@ -132,18 +132,18 @@ def decode_command(value: Json) -> Command:
 
 
 def entry_line(entry: Entry) -> str:
-    """One line of `--json` and of a JSONL export: the envelope and the event's own fields, flat."""
+    """Return a line of `--json` output or a JSONL export: the envelope and the event's fields in one flat object."""
     return line_of(entry.seq, entry.session, entry.at, encode(entry.event))
 
 
 def line_of(seq: int, session: SessionId, at: str, body: str) -> str:
-    """As `entry_line`, for a body that is JSON text already; unknown fields are kept."""
+    """Like `entry_line`, for a body that is already JSON text; keeps unknown fields."""
     envelope = plain_json({"seq": seq, "session": session, "at": at})
     return f"{envelope[:-1]},{body[1:]}"
 
 
 def decode_line(line: str | bytes) -> Entry | Delta:
-    """The reverse of `entry_line`, and of `encode` for a delta."""
+    """Decode a line that `entry_line` wrote, or a delta that `encode` wrote."""
     fields = _object(parse_json(line))
     if fields["kind"] in _DELTAS:
         return cast(Delta, _convert(fields, Delta))
@@ -152,14 +152,14 @@ def decode_line(line: str | bytes) -> Entry | Delta:
 
 
 def decode_json(data: str | bytes, kind: type[T]) -> T:
-    """As `msgspec.json.decode`. Raises msgspec.MsgspecError, UnicodeError."""
+    """Like `msgspec.json.decode`, but thread-safe. Raises msgspec.MsgspecError, UnicodeError."""
     return decoder_of(kind).decode(data)
 
 
 def convert(
     value: object, kind: type[T], *, strict: bool = True, dec_hook: Callable[[type, Any], Any] | None = None
 ) -> T:
-    """As `msgspec.convert`. Raises msgspec.MsgspecError."""
+    """Like `msgspec.convert`, but thread-safe. Raises msgspec.MsgspecError."""
     decoder_of(kind)
     return msgspec.convert(value, kind, strict=strict, dec_hook=dec_hook)  # noqa: TID251 - the one place
 
@@ -202,7 +202,7 @@ def _fields(value: object) -> dict[str, Json]:
     return tag | fields
 
 
-# Not msgspec's encoder: that turns NaN into null, bytes into base64 and sets into lists.
+# msgspec's own encoder would turn NaN into null, bytes into base64 and sets into lists.
 _encoder = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_fields)
 
 
@@ -218,7 +218,7 @@ def _refuse_constant(name: str) -> Json:
 
 
 def strict_decoder(*, raw_line_ends: bool = False) -> json.JSONDecoder:
-    """Of JSON without NaN and infinity; `raw_line_ends` may stand in strings, where they can mean one thing only."""
+    """Return a decoder that refuses NaN and infinity; `raw_line_ends` accepts unescaped line breaks in strings."""
     return json.JSONDecoder(strict=not raw_line_ends, parse_constant=_refuse_constant, parse_float=_finite)
 
 

@@ -1,4 +1,4 @@
-"""The commands of front ends to a session. The sender picks the ids, so it recognises its own events."""
+"""Commands that front ends send to a session. The sender picks the ids, so it recognises its own events."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class _Command(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
 
 
 class Say(_Command, frozen=True, kw_only=True):
-    """Begin a turn. Sent again with the same id, it does nothing, or continues that turn if it was cut off."""
+    """Begin a turn. A repeat with the same id does nothing, or continues that turn if it was cut off."""
 
     turn: TurnId
     text: str
     images: tuple[Image, ...] = ()
-    """Pictures that are among the session's blobs already."""
+    """Pictures already stored among the session's blobs."""
 
 
 class Continue(_Command, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class Continue(_Command, frozen=True, kw_only=True):
 
 
 class Execute(_Command, frozen=True, kw_only=True):
-    """Run a cell for the user, without a model. Sent again with the same id, it does nothing."""
+    """Run a cell for the user, without a model. A repeat with the same id does nothing."""
 
     id: ActionId
     code: str
@@ -36,7 +36,7 @@ class Execute(_Command, frozen=True, kw_only=True):
 
 
 class Decide(_Command, frozen=True, kw_only=True):
-    """Answer an approval. `digest` must be that of the request."""
+    """Decide an approval request. `digest` must equal that of the request."""
 
     id: ActionId
     digest: str
@@ -49,25 +49,25 @@ class Interrupt(_Command, frozen=True, kw_only=True):
     """Stop a turn or a cell, running or still waiting; the state is kept."""
 
     target: TurnId | ActionId | None = None
-    """Its id; None: what runs now."""
+    """The id of the turn or cell; None: the one running now."""
 
 
 class Undo(_Command, frozen=True, kw_only=True):
-    """Go back to before the last cell, or to the state after cell `to`, 0 being the start."""
+    """Go back to the state before the last cell, or to the state after cell `to`; 0 is the start."""
 
     to: int | None = None
     what: What = "all"
 
 
 class Rewind(_Command, frozen=True, kw_only=True):
-    """Go back to before a turn; `all` is the conversation, variables and files."""
+    """Go back to the state before a turn; `all` covers the conversation, variables and files."""
 
     turn: TurnId
     what: Rewindable = "all"
 
 
 class Redo(_Command, frozen=True, kw_only=True):
-    """Take back the last undo or rewind, if no message and no cell came after it."""
+    """Reverse the last undo or rewind, if no message or cell came after it."""
 
 
 class Clear(_Command, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class Compact(_Command, frozen=True, kw_only=True):
     """Replace the conversation so far by a summary; variables and files stay."""
 
     keep: str = ""
-    """What the summary should say besides."""
+    """What the summary must also say."""
 
 
 class Rename(_Command, frozen=True, kw_only=True):
@@ -86,16 +86,16 @@ class Rename(_Command, frozen=True, kw_only=True):
 
 
 class Configure(_Command, frozen=True, kw_only=True):
-    """Change the session's settings; None leaves one unchanged."""
+    """Change the session's settings. A setting that is None stays unchanged."""
 
     checkpoints: bool | None = None
-    """Whether git checkpoints are made."""
+    """Whether to make git checkpoints."""
     mode: Mode | None = None
     model: str | None = None
     revoke: tuple[str, ...] = ()
     """Granted patterns to revoke."""
     plan: Plan | None = None
-    """The whole plan with the lab notebook."""
+    """The new plan, complete, with the lab notebook."""
 
 
 Command: TypeAlias = (

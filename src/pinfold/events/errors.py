@@ -1,4 +1,4 @@
-"""Errors shared by several rooms. All other errors live in their own room, under this base."""
+"""Errors that several rooms share. Other errors live in their own room and derive from PinfoldError."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PinfoldError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
-    """What a command that ends with this error exits with: 1 failed, 2 fix the input, 75 try again later."""
+    """Exit code of a command that ends with this error: 1 failed, 2 fix the input, 75 try again later."""
 
 
 class Unavailable(PinfoldError):
@@ -57,7 +57,7 @@ class ContextTooLong(RequestFailed):
         status: int | None = None,
         request_id: str = "",
     ) -> None:
-        """`size` is the model's context and `needed` the request, in tokens, if the server said."""
+        """`size` is the model's context and `needed` the request's length, in tokens, if the server reported them."""
         super().__init__(message, status=status, request_id=request_id, retryable=False)
         self.size = size
         self.needed = needed

@@ -1,4 +1,4 @@
-"""The events of the log and the deltas beside it. Plain data: no behaviour, no rendering.
+"""The events of the log, and the deltas, which are not stored. Plain data: no behaviour, no rendering.
 
 Fields are only ever added, with a default; a rename goes through an upcaster.
 """
@@ -31,7 +31,7 @@ from pinfold.events.messages import (
 
 
 class DisplayRef(Struct, frozen=True, kw_only=True):
-    """Something rich an action showed: its representations by mime type, kept as blobs."""
+    """A rich display that an action produced: its representations by mime type, stored as blobs."""
 
     mime: Mapping[str, BlobId]
 
@@ -62,38 +62,38 @@ class Changed(Struct, frozen=True, kw_only=True):
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     shapes: tuple[tuple[str, str], ...] = ()
-    """Name and shape of tables and arrays: `DataFrame 1000 x 5`. All the model knows of data it has not printed."""
+    """Name and shape of tables and arrays: `DataFrame 1000 x 5`. The model knows no more of data it has not printed."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """How an action went."""
+    """The result of an action."""
 
     outcome: Result
     observation: str
     value: str | None = None
-    """Of a cell: the value of its last expression, as text."""
+    """For a cell: the value of its last expression, as text."""
     error: str | None = None
-    """Of a cell: its traceback, or why it is gone."""
+    """For a cell: its traceback, or why it ended without one."""
     blobs: tuple[BlobId, ...] = ()
     displays: tuple[DisplayRef, ...] = ()
     variables: Changed | None = None
-    """Of a cell: variables it changed, if any."""
+    """For a cell: the variables it changed, if any."""
     files: tuple[FileChange, ...] = ()
-    """Workspace files it changed; the first of them."""
+    """The first of the workspace files that it changed."""
     more_files: int = 0
-    """How many more files it changed."""
+    """The number of further files that it changed."""
     rolled_back: bool = False
-    """Of a cell: its changes were rolled back."""
+    """For a cell: its changes were rolled back."""
     notices: tuple[str, ...] = ()
-    """Of a cell: notices of the sandbox, one line each; also part of the observation."""
+    """For a cell: notices of the sandbox, one line each; also part of the observation."""
     lacked: str = ""
     """What was unavailable: a broken tool, the network."""
     private: bool = False
-    """It may have read private data."""
+    """The action may have read private data."""
     untrusted: bool = False
-    """It brought in outside text."""
+    """The action brought outside text into the session."""
     sent: tuple[Sent, ...] = ()
-    """What it sent out of this machine."""
+    """Data that the action sent out of this machine."""
     usage: Usage | None = None
     """Tokens of a model that the action itself called."""
     cost: float | None = None
@@ -116,7 +116,7 @@ class LabNote(Struct, frozen=True, kw_only=True):
     kind: NoteKind
     text: str
     cell: int | None = None
-    """The session's last cell when it was written."""
+    """Number of the session's last cell when the entry was written."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ class _Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
 
 
 class SessionOpened(_Event, frozen=True, kw_only=True):
-    """An owner took the session. One for each owner; the first event of a log that began here."""
+    """A process became the session's owner. Each owner records one; a log that is not a copy begins with one."""
 
     version: str
     workspace: str
@@ -143,11 +143,11 @@ class SessionOpened(_Event, frozen=True, kw_only=True):
     mode: Mode
     sandbox: str
     prompt: str = ""
-    """The system prompt in force from here on; the context is a projection of the log alone."""
+    """The system prompt from here on; recorded because the context is built from the log alone."""
     data: dict[str, str] = {}
     """Read-only mounts by name."""
     mounts: dict[str, bool] = {}
-    """Paths seen at their own place, each with whether it may be changed."""
+    """Mounts at their own path; True if writable."""
     restored: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
@@ -164,32 +164,32 @@ class SessionChanged(_Event, frozen=True, kw_only=True):
     mode: Mode | None = None
     """What the agent may do without asking, from here on; None: as before."""
     revoked: tuple[str, ...] = ()
-    """Patterns that were granted to this session and are not any more."""
+    """Patterns whose grant to this session was revoked."""
     model: str = ""
     """The model in use from here on; empty: as before."""
     prompt: str = ""
-    """Its system prompt; empty: as before."""
+    """The system prompt for that model; empty: as before."""
     plan: Plan | None = None
     """The whole plan from here on; None: as before."""
 
 
 class SessionRewound(_Event, frozen=True, kw_only=True):
-    """Undo, or redo where cells came back. What they did stays on record; the cells to come are numbered on."""
+    """Cells or turns were undone, or redone. They stay in the log, and later cells continue the numbering."""
 
     to: int
-    """It is now as after this cell, 0 being the start."""
+    """The state is now that after this cell; 0 is the start."""
     what: What | Literal["chat"] = "all"
     undone: tuple[int, ...] = ()
     redone: tuple[int, ...] = ()
     effects: tuple[str, ...] = ()
-    """Effects of the undone cells that cannot be undone."""
+    """Effects of the undone cells that cannot be reversed."""
     notices: tuple[str, ...] = ()
     forgotten: tuple[TurnId, ...] = ()
-    """Turns that the model is not told of any more."""
+    """Turns that the model no longer sees."""
     recalled: tuple[TurnId, ...] = ()
-    """Those it is told of again."""
+    """Turns that the model sees again."""
     again: bool = False
-    """It took an undo back."""
+    """True for a redo: it reversed an earlier undo."""
 
 
 class SessionForked(_Event, frozen=True, kw_only=True):
@@ -201,18 +201,18 @@ class SessionForked(_Event, frozen=True, kw_only=True):
 
 
 class ContextCompacted(_Event, frozen=True, kw_only=True):
-    """The model no longer sees all of what was before this; it stays on record."""
+    """The model no longer sees everything before this event. The log keeps it."""
 
     summary: str = ""
-    """What it sees instead of earlier messages; empty if none are left out."""
+    """What the model sees instead of earlier messages; empty if none are left out."""
     cause: Literal["clear", "window", "asked"] = "clear"
     """The user cleared the conversation, the model's window was nearly full, or the user asked for a compaction."""
     kept: ActionId | None = None
-    """The first call of the open turn that it still sees."""
+    """The first call of the open turn that the model still sees."""
     shortened: tuple[ActionId, ...] = ()
-    """Actions whose results it sees in one line."""
+    """Actions whose results the model sees as one line."""
     before: int = 0
-    """Tokens of the next request without this, estimated."""
+    """Estimated tokens of the next request without this compaction."""
     after: int = 0
 
 
@@ -229,9 +229,9 @@ class Checkpointed(_Event, frozen=True, kw_only=True):
     """Counted from 1 in the session."""
     commit: str
     message: str
-    """Its first line."""
+    """The first line of the commit message."""
     restored: int | None = None
-    """The user restored the files to this checkpoint."""
+    """Number of the checkpoint to which the user restored the files; None: nothing was restored."""
 
 
 class UserSpoke(_Event, frozen=True, kw_only=True):
@@ -253,7 +253,7 @@ class ModelCalled(_Event, frozen=True, kw_only=True):
     size: int = 0
     """Bytes of the request with its pictures, before conversion to the provider's format."""
     to: str = ""
-    """Where they go if they leave this machine: `host:port`, a provider, or at least the model's name."""
+    """Where the bytes go if they leave this machine: `host:port`, a provider, or at least the model's name."""
 
 
 class ModelReplied(ModelOutput, frozen=True, kw_only=True, tag_field="kind", tag=True):
@@ -289,7 +289,7 @@ class ActionAllowed(_Event, frozen=True, kw_only=True):
     id: ActionId
     rule: str = ""
     read_only: bool = False
-    """It runs with all files read-only. If it fails for that reason, a question or a second verdict follows."""
+    """The action runs with all files read-only. If that makes it fail, a question or a second verdict follows."""
 
 
 class ActionDenied(_Event, frozen=True, kw_only=True):
@@ -316,7 +316,7 @@ class ApprovalRequested(_Event, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
     """Suggested answers."""
     caller: bool = False
-    """A call of a tool that the client offers: the words of the decision are its result. It waits though nobody is there."""
+    """The client provides the tool: the words of the decision are its result. It waits even if unattended."""
 
 
 class ApprovalDecided(_Event, frozen=True, kw_only=True):
@@ -328,14 +328,14 @@ class ApprovalDecided(_Event, frozen=True, kw_only=True):
 
 
 class ActionStarted(_Event, frozen=True, kw_only=True):
-    """For `keyed` and `once` actions this is on disk before the effect begins."""
+    """An action starts. For `keyed` and `once` actions this event is on disk before the effect begins."""
 
     id: ActionId
     effect: Effect
     cell: int | None = None
-    """The cell this is or belongs to, counted from 1; undoing that cell undoes this."""
+    """Number, from 1, of the cell that the action is or belongs to; undoing that cell undoes the action."""
     instead_of: int | None = None
-    """The action's earlier cell, which was undone to run it again."""
+    """Number of the action's earlier cell, which was undone in order to run it again."""
 
 
 class ActionFinished(Outcome, frozen=True, kw_only=True, tag_field="kind", tag=True):
@@ -344,7 +344,7 @@ class ActionFinished(Outcome, frozen=True, kw_only=True, tag_field="kind", tag=T
 
 
 class ApproachChanged(_Event, frozen=True, kw_only=True):
-    """The same error kept coming: the model gets a fresh look at the state, or starts the turn over. Or the answer was checked."""
+    """An error kept recurring, so the model is shown the state or starts the turn over; or an answer was checked."""
 
     turn: TurnId
     error: str
@@ -357,9 +357,9 @@ class ApproachChanged(_Event, frozen=True, kw_only=True):
     private: bool = False
     """The model was given private data."""
     verdict: Checked = ""
-    """Of the check of an answer; `error` holds the reasons of a refusal, which the model is told once."""
+    """The verdict on a checked answer. If it was refused, `error` holds the reasons, which the model sees once."""
     usage: Usage | None = None
-    """Tokens of the check."""
+    """Tokens that the check used."""
     cost: float | None = None
 
 
@@ -371,7 +371,7 @@ class TurnEnded(_Event, frozen=True, kw_only=True):
     without: tuple[str, ...] = ()
     """Tools or models that were unavailable during the turn."""
     printed: bool = False
-    """The text is what the last cell printed, verbatim, in the form the prompt asked for; the model did not write it."""
+    """The text is the verbatim output of the last cell, in the form the prompt asked for, not a reply of the model."""
 
 
 class TurnInterrupted(_Event, frozen=True, kw_only=True):
@@ -386,7 +386,7 @@ class TurnFailed(_Event, frozen=True, kw_only=True):
     temporary: bool = False
     """The turn may succeed later: an overloaded model, a full disk."""
     at_limit: bool = False
-    """It reached a limit of steps, tokens, cost or time; another turn can go on from there."""
+    """The turn reached a limit of steps, tokens, cost or time; another turn can continue from there."""
     usage: Usage = Usage()
 
 

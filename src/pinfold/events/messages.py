@@ -1,4 +1,4 @@
-"""Ids, the messages that go to a model and come back in no provider's format, the actions they ask for, and the verdicts on those."""
+"""Ids, provider-independent messages to and from a model, the actions a model proposes, and the verdicts on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BlobId = NewType("BlobId", str)
 """`sha256:` and the hex digest of the content."""
 
 Json: TypeAlias = Any
-"""Plain JSON data; the codec checks it, not the type."""
+"""Plain JSON data. The codec checks it; the type checker does not."""
 
 
 class Arrow(bytes):
@@ -26,13 +26,13 @@ class Usage(Struct, frozen=True, kw_only=True):
     """Tokens as the provider counted them."""
 
     input_tokens: int = 0
-    """Including those read from a cache."""
+    """All input tokens, including those read from a cache."""
     output_tokens: int = 0
-    """Including reasoning."""
+    """All output tokens, including reasoning."""
     cached_tokens: int = 0
-    """Of the input: read from the provider's cache."""
+    """Input tokens read from the provider's cache."""
     written_tokens: int = 0
-    """Of the input: written to the provider's cache, where that is priced separately."""
+    """Input tokens written to the provider's cache, where that is priced separately."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
@@ -115,7 +115,7 @@ Finish: TypeAlias = Literal["stop", "length", "filter"]
 
 
 class ModelOutput(Struct, frozen=True, kw_only=True):
-    """What a model replied, besides its calls."""
+    """A model's reply without its calls."""
 
     text: str
     usage: Usage = Usage()
@@ -127,9 +127,9 @@ class ModelOutput(Struct, frozen=True, kw_only=True):
     in_text: bool = False
     """The calls were parsed from the text."""
     correction: str = ""
-    """The correction the model gets; without calls, the reply does not count as an answer."""
+    """Correction to send to the model. A reply with a correction and no calls does not count as an answer."""
     unreadable: bool = False
-    """A call was meant but could not be parsed: the text is not an answer."""
+    """The model tried to make a call that could not be parsed, so the text is not an answer."""
     from_cache: bool = False
     """Taken from the response cache; no model was called."""
     echo: Json = None
@@ -142,7 +142,7 @@ class Reply(ModelOutput, frozen=True, kw_only=True):
     text: str = ""
     calls: tuple[Call, ...] = ()
     notices: tuple[str, ...] = ()
-    """For the user."""
+    """Notices for the user."""
 
 
 def new_session_id() -> SessionId:
@@ -161,12 +161,12 @@ Mode: TypeAlias = Literal["read-only", "ask", "auto", "full"]
 Effect: TypeAlias = Literal["pure", "keyed", "once"]
 """Whether an action may be retried: freely, under the same key, or never."""
 Reach: TypeAlias = Literal["nothing", "files", "workspace", "protected", "packages", "network", "outside", "host"]
-"""How far an action reaches: only computes or asks the user; reads what the session sees; changes the workspace; changes a
-protected file; installs a package; reaches another machine; has unknown effects outside the sandbox; runs on the host."""
+"""How far an action reaches: it only computes or asks; reads what the session sees; changes the workspace; changes
+protected files; installs packages; reaches another machine; has unknown effects outside the sandbox; is on the host."""
 What: TypeAlias = Literal["all", "variables", "files"]
 """What an undo restores; files are those of the workspace."""
 Rewindable: TypeAlias = Literal["all", "chat", "files", "variables"]
-"""What can go back to before a turn; `all` includes the conversation."""
+"""What a rewind restores to the state before a turn; `all` includes the conversation."""
 Scope: TypeAlias = Literal["once", "session", "always"]
 """How long an approval holds: for this action, or for everything its pattern covers, in this session or always."""
 BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
@@ -215,13 +215,13 @@ class Ask(Struct, frozen=True, kw_only=True):
     pattern: str = ""
     """What "session" and "always" would allow; empty if only "once" is offered."""
     is_flow: bool = False
-    """It can be allowed for this session or for this call, not for always."""
+    """The action can be allowed once or for this session, but not always."""
     rule: str = ""
     question: bool = False
     """The agent asks the user; the user's words are the answer."""
     options: tuple[str, ...] = ()
     caller: bool = False
-    """The program that works with the session offers the tool; its words are the result, and no person is asked."""
+    """The client program provides the tool: its words are the result, and no person is asked."""
 
 
 class Deny(Struct, frozen=True):

@@ -1,1 +1,1 @@
-"""Front ends. Each is only a subscriber: it submits commands and shows events."""
+"""Front ends. Each one only submits commands and shows events."""

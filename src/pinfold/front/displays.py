@@ -1,4 +1,4 @@
-"""`pinfold sessions show ID --display N`: one thing a session showed, into a pipe, a file, or the program that is for it."""
+"""`pinfold sessions show ID --display N`: writes a display to a pipe or a file, or opens it with a program."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def show_display(
             target.write(display_form(entries, blob, number, mime).data, force=force, outside=outside)
         click.echo(presentable_line(str(output)), err=True)
     elif sys.stdout.isatty():
-        # Bytes would steer the terminal: it gets the name of a file instead.
+        # Raw bytes could control the terminal, so it gets the path of a file instead.
         click.echo(presentable_line(str(display_file(folder, entries, blob, number, mime, safe=False))))
     else:
         sys.stdout.buffer.write(display_form(entries, blob, number, mime).data)
@@ -48,10 +48,10 @@ def show_display(
 
 
 def open_file(path: Path) -> None:
-    """With the program of this machine that is for it. Raises ConfigError."""
+    """Open a file with the program that this machine has for it. Raises ConfigError."""
     program = next((found for name in _OPENERS if (found := shutil.which(name))), None)
     if program is None:
         raise ConfigError(f"there is no program here that opens files ({', '.join(_OPENERS)}); it is at {path}")
     quiet = subprocess.DEVNULL
     opened = subprocess.Popen([program, str(path)], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
-    threading.Thread(target=opened.wait, daemon=True).start()  # it may take as long as the user looks
+    threading.Thread(target=opened.wait, daemon=True).start()  # collects the exit status, maybe much later

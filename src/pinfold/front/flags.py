@@ -11,7 +11,7 @@ import click
 
 _Command: TypeAlias = Callable[..., object]
 Flags: TypeAlias = Mapping[str, Any]
-"""What a command line gave, by parameter."""
+"""Values from the command line, by parameter."""
 
 
 class _MoreThanZero(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - generic in stubs only
@@ -88,18 +88,18 @@ def _decorator(options: Sequence[Callable[[_Command], _Command]]) -> Callable[[_
 
 
 access_options = _decorator(_ACCESS)
-"""What code may see and do."""
+"""Options for what code may see and do."""
 session_options = _decorator(_SESSION)
-"""That, and the model, the tools and limits."""
+"""`access_options`, and options for the model, the tools and limits."""
 editor_options = _decorator([one for one in _SESSION if one is not _WORKSPACE])
-"""The same without the folder, which an editor names."""
+"""`session_options` without --workspace, because the editor names the folder."""
 turn_options = _decorator((*_SESSION, *_SHOWN))
-"""That, and how a turn is printed."""
+"""`session_options`, and options for how a turn is printed."""
 from_options = _decorator(_FROM)
 
 
 def mount_settings(given: Flags) -> dict[str, Any]:
-    """The session options for --data, --mount and --allow-unmasked, checked; None leaves them as they were."""
+    """Return the checked session options for --data, --mount and --allow-unmasked; None leaves them unchanged."""
     from pinfold.app import check_paths, mounts_of, parse_named_paths
 
     return {
@@ -127,7 +127,7 @@ _KEYS = {
 
 
 def flags_of(given: Flags) -> dict[str, Any]:
-    """Command-line flags by the configuration key they set."""
+    """Return the command-line flags by the configuration key that they set."""
     return {key: given.get(name) for key, name in _KEYS.items()} | {
         "model.cache": False if given.get("no_cache") else None,
         "run.imports": _names(given.get("imports")),

@@ -1,4 +1,4 @@
-"""What our two HTTP servers share: where they listen, uvicorn that leaves signals to us, and reading who asks, and for which host."""
+"""Shared by the two HTTP servers: where they listen, uvicorn without its signal handling, and reading headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class HttpServer(uvicorn.Server):
-    """Ignores signals: uvicorn would end the process before sessions are closed."""
+    """uvicorn without its own signal handling, which would end the process before sessions are closed."""
 
     async def stop_on_signal(self) -> None:
         with anyio.open_signal_receiver(*SIGNALS) as signals:
@@ -30,17 +30,17 @@ class HttpServer(uvicorn.Server):
 
 
 class Address(Struct, frozen=True, kw_only=True):
-    """Where to listen, and under which names."""
+    """Where a server listens, and under which names."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     names: tuple[str, ...] = ()
-    """More valid values of `Host`, each NAME or NAME:PORT."""
+    """Further valid values of the `Host` header, each NAME or NAME:PORT."""
     origins: tuple[str, ...] = ()
-    """Origins of web pages, besides our own, that may send requests."""
+    """Origins of other web pages that may send requests."""
 
     def hosts(self, port: int) -> set[str]:
-        """Every valid value of `Host`."""
+        """Return every valid value of the `Host` header."""
         ours = {"localhost", "127.0.0.1", "::1", self.host} - {"0.0.0.0", "::"}  # noqa: S104 - that is no name
         named = {name if has_port(name) else f"{name}:{port}" for name in self.names}
         whole = {f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in ours} | named
@@ -50,7 +50,7 @@ class Address(Struct, frozen=True, kw_only=True):
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}"
 
     def bind(self) -> socket.socket:
-        """Raises OSError."""
+        """Return a bound socket. Raises OSError."""
         listener = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET, socket.SOCK_STREAM)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -73,6 +73,6 @@ def is_loopback(host: str) -> bool:
 
 
 def only_value(headers: Headers, name: str) -> str:
-    """Empty if the header is missing or given twice."""
+    """Return the header's value; empty if it is missing or given twice."""
     values = headers.getlist(name)
     return values[0] if len(values) == 1 else ""

@@ -1,4 +1,4 @@
-"""What is known of a session, as lines of plain text that are safe to print: for the chat and the command line."""
+"""Formats what is known of a session as plain text that is safe to print, for the chat and the command line."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 WIDTH = 80
 _GAP = 2
 _NAMED = 6
-"""Files that are named."""
+"""How many files are listed by name."""
 _LEAST = 8
-"""Width of the last column, at least."""
+"""Smallest width of the last column."""
 
 
 def columns(rows: Iterable[Sequence[str]], *, width: int = WIDTH, indent: int = 0) -> list[str]:
-    """A table; each column is as wide as its widest cell, and the last one is cut at the edge."""
+    """Format a table; each column is as wide as its widest cell, and the last one is cut at the edge."""
     table = [[presentable_line(cell) for cell in row] for row in rows]
     if not table:
         return []
@@ -44,7 +44,7 @@ def columns(rows: Iterable[Sequence[str]], *, width: int = WIDTH, indent: int = 
 
 
 def cut(text: str, room: int) -> str:
-    """As much of a line as fits, in columns of a terminal."""
+    """Cut a line to `room` columns of a terminal."""
     return text if cell_len(text) <= room else f"{set_cell_size(text, room - 1).rstrip()}…"
 
 
@@ -56,7 +56,7 @@ def size_in_words(count: int) -> str:
 
 
 def variables_page(variables: Sequence[Mapping[str, Json]], words: str = "", width: int = WIDTH) -> list[str]:
-    """Those whose name and type match all the words, with type, shape, size and the cell that made each."""
+    """List variables whose name and type match all the words, with type, shape, size and the cell that made each."""
     wanted = words.lower().split()
     found = [one for one in variables if all(word in f"{one['name']} {one['type']}".lower() for word in wanted)]
     if not found:
@@ -75,7 +75,7 @@ def _field(row: Mapping[str, Json], name: str) -> str:
 
 
 def tools_page(tools: Sequence[Mapping[str, Json]], words: str, width: int = WIDTH) -> list[str]:
-    """Tools that match all the words."""
+    """List the tools that match all the words."""
     wanted = words.lower().split()
     found = [
         one
@@ -97,7 +97,7 @@ def _full_name(tool: Mapping[str, Json]) -> str:
 
 
 def skill_rows(skills: Sequence[Skill]) -> Iterator[tuple[Json, str]]:
-    """Each skill as data and as a line."""
+    """Yield each skill as data and as a line."""
     rows = [(one.name, one.place, one.state, one.problem or one.described.description) for one in skills]
     for (name, place, state, words), line in zip(
         rows, columns(rows, width=shutil.get_terminal_size().columns), strict=True
@@ -118,7 +118,7 @@ def servers_page(servers: Sequence[Mapping[str, Json]], width: int = WIDTH) -> l
 
 
 def cost_page(history: SessionHistory, width: int = WIDTH) -> list[str]:
-    """By model, and the total."""
+    """Show replies, tokens and cost by model, and the total."""
     if not history.bills:
         return ["No model has been used yet."]
     rows: list[Sequence[str]] = [("model", "replies", "in", "out", "cached", "cost")]
@@ -127,7 +127,7 @@ def cost_page(history: SessionHistory, width: int = WIDTH) -> list[str]:
     for bill in (*history.bills, total) if len(history.bills) > 1 else history.bills:
         usage = bill.usage
         tokens = (f"{count:,}" for count in (usage.input_tokens, usage.output_tokens, usage.cached_tokens))
-        # A scripted model uses nothing.
+        # A scripted model uses no tokens, so it costs nothing.
         rows.append((bill.model, str(bill.replies), *tokens, dollars(bill.cost if usage.total else 0.0)))
     return columns(rows, width=width)
 
@@ -147,7 +147,7 @@ def egress_page(gone: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
 
 
 def sessions_page(sessions: Sequence[SessionNode], here: str = "", *, width: int = WIDTH, words: str = "") -> list[str]:
-    """Last used first; `here` is marked."""
+    """List sessions in the given order; `here` is marked."""
     if not sessions:
         return [f"No session matches {presentable_line(words)!r}." if words else "No sessions yet."]
     rows: list[Sequence[str]] = []
@@ -166,7 +166,7 @@ def title_of(kin: SessionNode) -> str:
 
 
 def notes_page(notes: Sequence[Note], *, width: int = WIDTH) -> list[str]:
-    """A line for each: number, day, where it is recalled, what to know of it, and its text."""
+    """Show each note on a line: number, day, where it is recalled, a remark on its state, and its text."""
     return columns(((str(note.id), note.at[:10], note.scope, _remark(note), note.text) for note in notes), width=width)
 
 
@@ -175,7 +175,7 @@ def _remark(note: Note) -> str:
 
 
 def note_fields(note: Note) -> list[tuple[str, str]]:
-    """What is known of a note besides its text."""
+    """Return what is known of a note, without its text."""
     fields = {
         "written": f"{note.at[:16].replace('T', ' ')} UTC",
         "by": f"session {note.session}" + (f", cell {note.cell}" if note.cell else "") if note.session else "",
@@ -188,7 +188,7 @@ def note_fields(note: Note) -> list[tuple[str, str]]:
 
 
 def branches_page(history: SessionHistory, family: SessionTree, width: int = WIDTH) -> list[str]:
-    """A session with its ancestors and its forks."""
+    """Show a session with its ancestors and its forks."""
     above = enumerate(reversed(family.ancestors))
     rows = [(f"{'  ' * depth}{kin.id}", _minute(kin), title_of(kin)) for depth, kin in above]
     depth = len(family.ancestors)
@@ -200,7 +200,7 @@ def branches_page(history: SessionHistory, family: SessionTree, width: int = WID
 
 
 def rewind_page(history: SessionHistory, turn: TurnRecord, what: Rewindable) -> list[str]:
-    """What a rewind would take back, and what stays."""
+    """Describe what a rewind would undo, and what stays."""
     turns = [one for one in history.turns if one.number >= turn.number and not one.forgotten]
     cells = tuple(cell for cell in history.path if cell > turn.before)
     files = history.files_of(cells)
@@ -220,7 +220,7 @@ def rewind_page(history: SessionHistory, turn: TurnRecord, what: Rewindable) -> 
 
 Contents: TypeAlias = Mapping[BlobId, bytes]
 _SHOWN = 400
-"""Lines of one file's diff."""
+"""Most lines shown of one file's diff."""
 _LISTED = 100
 
 
@@ -232,9 +232,9 @@ def changes_page(changes: Sequence[FileChange], others: int = 0, width: int = WI
 
 
 def diff_page(changes: Sequence[FileChange], contents: Contents, most: int = _SHOWN, whole: str = "") -> Iterator[str]:
-    """A heading for each file with lines added and removed, then at most so many; the first character of a line says how.
+    """Yield, for each file, a heading with counts of added and removed lines, then at most `most` lines of its diff.
 
-    `whole`: what shows the rest.
+    `whole` tells the user how to see the rest.
     """
     for change in changes:
         lines = _diff(change, contents)
@@ -254,12 +254,12 @@ def _diff(change: FileChange, contents: Contents) -> list[str] | None:
     new = _text(change.after, contents) if change.how != "removed" else ""
     if old is None or new is None:
         return None
-    # Without the names, which are said already.
+    # Without the two lines with the file's name, which the heading has.
     return list(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3))[2:]
 
 
 def _text(blob: BlobId | None, contents: Contents) -> str | None:
-    """None where it is no text, or not kept. Made presentable as a whole, so that no secret is cut in two."""
+    """Return a blob's text; None if it is not text or not kept. Redacted whole, so that no secret is cut in two."""
     data = contents.get(blob) if blob is not None else None
     if data is None or b"\0" in data:
         return None
@@ -286,7 +286,7 @@ _ANNOTATIONS = {
 
 
 def annotations_page(server: str, annotations: Mapping[str, Mapping[str, Json]]) -> str:
-    """What a server says of its tools, which trusting it takes at its word."""
+    """Show what a server claims about its tools; trusting the server means to believe it."""
     lines = [f"{server} says of its tools:"]
     for tool, said in annotations.items():
         words = [words for key, words in _ANNOTATIONS.items() if said.get(key) is True]
@@ -295,7 +295,7 @@ def annotations_page(server: str, annotations: Mapping[str, Mapping[str, Json]])
 
 
 def map_page(found: SystemMap, width: int = 0) -> Iterator[str]:
-    """A map as text: each node with its details and the nodes it leads to."""
+    """Yield a map as text: each node with its details and the nodes it leads to."""
     titles = {node.id: presentable_line(node.title) for node in found.nodes}
     width = width or shutil.get_terminal_size().columns
     for node in found.nodes:
@@ -332,7 +332,7 @@ _ALLOWS = {
 
 
 def describe_change(event: SessionRewound | SessionForked | ContextCompacted) -> str:
-    """What became of the session."""
+    """Describe a change of the session, for the user."""
     match event:
         case SessionRewound():
             return rewound_in_words(event)
@@ -346,7 +346,7 @@ def describe_change(event: SessionRewound | SessionForked | ContextCompacted) ->
 
 
 def describe_pattern(pattern: str) -> str:
-    """What a pattern allows."""
+    """Describe what a granted pattern allows."""
     kind, _, what = pattern.partition(": ")
     if of_server := _OF_SERVER.fullmatch(what):  # the digits identify the program, which the user knows by name
         what = f"{of_server[1]} (while the server {of_server[1].partition('.')[0]} is the same program)"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _BAR = 24
 _REDRAW_S = 0.1
 _GUESS_S = 1.0
-"""Before that, the time left is not estimated."""
+"""Seconds of progress before the time left is estimated."""
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _CLEAR = "\r\x1b[2K"
 _PHASES = {
@@ -44,7 +44,7 @@ def make_reporter(show: Callable[[str, int, int, str], None]) -> Callable[[Progr
 
 
 def short(count: int) -> str:
-    """1,234 as 1.2k."""
+    """Abbreviate a count: 1,234 becomes 1.2k."""
     if count < 1000:
         return str(count)
     value, unit = (count / 1e6, "M") if count >= 999_500 else (count / 1e3, "k")
@@ -71,10 +71,10 @@ class TimeLeft:
 
 
 class ProgressDisplay:
-    """A bar that is redrawn on a terminal; elsewhere, for a log, a line for each thing and each further step of it."""
+    """A bar that is redrawn on a terminal; elsewhere, such as in a log, a line for each task and each step of it."""
 
     def __init__(self, step: float = math.inf) -> None:
-        """`step`: the share of the whole after which another line is printed where there is no bar."""
+        """`step`: where there is no bar, the share of the whole after which another line is printed."""
         self.began = False
         self._left = TimeLeft()
         self._is_bar = sys.stderr.isatty()
@@ -107,7 +107,7 @@ def say(text: str) -> None:
 
 
 class Spinner:
-    """What a turn is doing right now, for how long, and tokens so far."""
+    """A line that shows what a turn is doing, for how long, and its tokens so far."""
 
     def __init__(self, doing: str = "starting") -> None:
         self._doing, self._since = doing, time.monotonic()
@@ -130,7 +130,7 @@ class Spinner:
         return presentable_line(" · ".join(filter(None, parts)))
 
     def clear(self) -> None:
-        """Before anything else is written."""
+        """Erase the line. Call this before anything else is written."""
         if self._is_drawn:
             sys.stderr.write(_CLEAR)
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The append-only store: events in SQLite, blobs by hash beside it."""
+"""The append-only store: events in SQLite, and blobs in files named by their hash."""
 
 from pinfold.log.blobs import Blobs, blob_id
 from pinfold.log.portable import export_bundle, import_file

@@ -1,4 +1,4 @@
-"""Bytes by their hash, beside the log. Written once, synced before an event may name them."""
+"""Stores bytes under their hash, next to the log. A blob is written once and synced before an event may name it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pinfold.log.rows import BlobMissing, LogUnwritable
 
 _PREFIX = "sha256:"
 _SHORTEST = 8
-"""Digits of a name that identify a blob."""
+"""Fewest digits of a hash with which `find` identifies a blob."""
 
 
 def blob_id(data: bytes) -> BlobId:
@@ -21,7 +21,7 @@ def blob_id(data: bytes) -> BlobId:
 
 
 class Blobs:
-    """In `folder`, or in memory when there is none."""
+    """The blobs of one session, in `folder`, or in memory if it is None."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class Blobs:
         return data
 
     def find(self, beginning: str) -> BlobId | None:
-        """The blob whose name begins so; None if there is none or more than one."""
+        """Return the blob whose name begins like this; None if there is none or more than one."""
         digest = beginning.removeprefix(_PREFIX)
         if len(digest) < _SHORTEST:
             return None

@@ -18,7 +18,7 @@ from pinfold.log.rows import BadBundle, BlobMissing, Damage, Row, kind_column
 from pinfold.log.store import Log
 
 _LAST_NUMBER = 1 << 53
-"""More than any log reaches, with room for numbers after it."""
+"""Highest event number to import: more than any log reaches, with room for later numbers."""
 _TIME = r"(?a)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z"
 _LINE_LIMIT = 256 << 20
 _BLOB_LIMIT = 1 << 30
@@ -36,7 +36,7 @@ def export_bundle(log: Log, target: IO[bytes], damage: Damage) -> None:
         with bundle.open("events.jsonl", "w", force_zip64=True) as lines:
             for line in log.lines(damage):
                 lines.write(line.encode() + b"\n")
-        # Also those that events refer to and that are not there any more.
+        # Include blobs that events name but that are missing, so that they are reported as damage.
         finished = [entry.event for entry in log.read() if isinstance(entry.event, ActionFinished)]
         named = {
             blob for one in finished for blob in (*one.blobs, *chain(*(shown.mime.values() for shown in one.displays)))
@@ -51,7 +51,7 @@ def export_bundle(log: Log, target: IO[bytes], damage: Damage) -> None:
 def import_file(source: Path, folder: Path, session: SessionId) -> tuple[int, SessionId]:
     """Fill the new session folder from a bundle or JSON lines.
 
-    Returns how many events came in, and the session they were written in.
+    Returns the number of imported events, and the session in which they were written.
     """
     try:
         if zipfile.is_zipfile(source):
@@ -68,7 +68,7 @@ def import_file(source: Path, folder: Path, session: SessionId) -> tuple[int, Se
 
 
 def _check_room(source: Path, folder: Path, size: int) -> None:
-    """Whether an import fits on the disk; events count twice, as a file and in the log."""
+    """Raise BadBundle if an import does not fit on the disk. `size` counts events twice: as a file and in the log."""
     left = max(0, shutil.disk_usage(folder).free - _SPARE)
     if size > left:
         free = f"{left >> 20:,} MB that the disk has room for"
@@ -92,7 +92,7 @@ def _import_bundle(bundle: zipfile.ZipFile, source: Path, folder: Path, session:
             raise BadBundle(f"{source} is no Pinfold bundle")
     if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in names.values()):
         raise BadBundle(f"{source} is damaged: its compression is not supported; export it again")
-    # zipfile reads no more of a member than is claimed here.
+    # zipfile reads no more of a member than the size it claims here.
     claimed = sum(info.file_size for info in names.values())
     if claimed > _TOTAL_LIMIT:
         raise BadBundle(f"{source} would unpack to more than {_TOTAL_LIMIT >> 30} GiB")
@@ -151,9 +151,9 @@ def _row(line: bytes) -> tuple[Row, SessionId]:
     if not re.fullmatch(_TIME, entry.at):
         raise BadEvent("its time is not valid")
     if entry.at > f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%dT%H:%M:%S}":
-        # It would count as the last used session.
+        # The session would always be listed as the last one used.
         raise BadEvent("its time has not come yet: is the clock of this machine right?")
-    # From the line itself, not from the event: unknown fields are kept.
+    # Taken from the line, not from the decoded event, to keep unknown fields.
     fields = {key: item for key, item in parse_json(line).items() if key not in ("seq", "session", "at")}
     body = plain_json(fields).encode()
     return (entry.seq, entry.at.encode(), kind_column(fields["kind"]), body, b""), entry.session

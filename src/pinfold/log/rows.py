@@ -1,4 +1,4 @@
-"""The rows of the store: the table, the checksum chain, reading what is still readable, and the errors of a log.
+"""The rows of the store: the table, the checksum chain, reading a damaged store, and the errors of a log.
 
 Each row's sum covers its own content and the previous row's sum, so a changed, removed or reordered
 row is noticed without losing the rows around it.
@@ -56,7 +56,7 @@ class BlobMissing(LogError):
 
 
 class Damage(Struct):
-    """What a read could not restore."""
+    """The damage that was found while reading a log."""
 
     unreadable: list[int] = field(default_factory=list[int])
     """Numbers of events whose checksum does not hold."""
@@ -88,7 +88,7 @@ class Damage(Struct):
 
 VERSION = 1
 GENESIS = b"\0" * 16
-_APPLICATION_ID = 0x50494E00  # "PIN"; the last byte repeats the version, so that damage there is no upgrade
+_APPLICATION_ID = 0x50494E00  # "PIN"; the last byte repeats the version, to tell damage from a newer version
 _TABLE = """
 CREATE TABLE events (
   seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, sum BLOB NOT NULL
@@ -98,7 +98,7 @@ _BUSY_S = 5.0
 """How long to wait for another process that writes."""
 _LOOK_AGAIN_S = 0.005
 _CACHE_KB = 64
-"""Of pages, for each open log: it is written at its end, and read from its beginning once."""
+"""Page cache of each open log. A log is appended to and read through once, so a small cache does."""
 _PAGE_ROWS = 1000
 _SELECT = "SELECT seq, at, kind, body, sum FROM events"
 _PAGE = f"{_SELECT} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {_PAGE_ROWS}"
@@ -106,7 +106,7 @@ _ONE = f"{_SELECT} WHERE seq = ?"
 _SUMS = "SELECT seq, sum FROM events WHERE seq <= ? ORDER BY seq"
 _PAGE_BYTES = 4096
 _VALID_FOR = slice(92, 96)
-"""In the header: unless it equals the change counter, SQLite takes the file's length for its size."""
+"""Header field `version-valid-for`: unless it equals the change counter, SQLite takes the file's length as its size."""
 Row: TypeAlias = tuple[int, bytes, bytes, bytes, bytes]
 """seq, at, kind, body, sum"""
 
@@ -122,7 +122,7 @@ def connect(path: Path | str) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise _describe_open_failure(path, error) from error
     try:
-        # A damaged row may hold bytes that are no UTF-8; we decode them ourselves.
+        # A damaged row may hold bytes that are not UTF-8, so this module decodes them itself.
         connection.text_factory = bytes
         version = _prepare_store(connection)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # sqlite3 may quote a damaged schema
@@ -148,13 +148,13 @@ def _into_wal(connection: sqlite3.Connection) -> None:
 
 
 def _prepare_store(connection: sqlite3.Connection) -> int:
-    """The store's version."""
+    """Configure the connection, create the table if it is missing, and return the store's version."""
     try:
         _into_wal(connection)
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CORRUPT:
             raise
-        # A file that lost whole pages opens only in this way; reading it then finds what is gone.
+        # A file that lost whole pages opens only with this setting; reading it then finds what is gone.
         connection.execute("PRAGMA writable_schema = ON")
         _into_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
@@ -166,7 +166,7 @@ def _prepare_store(connection: sqlite3.Connection) -> int:
     if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID | version & 0xFF:
         raise sqlite3.DatabaseError("not a Pinfold log, or its header is corrupt")
     if version <= VERSION:
-        connection.execute(f"EXPLAIN {_ONE}", (0,)).fetchall()  # the table is there, with the columns we know
+        connection.execute(f"EXPLAIN {_ONE}", (0,)).fetchall()  # fails unless the table has the columns we know
     return version
 
 
@@ -206,15 +206,15 @@ def insert(connection: sqlite3.Connection, rows: list[Row]) -> None:
 
 
 def kind_column(kind: str) -> bytes:
-    """For queries; the body has the exact kind."""
+    """Return the value of the `kind` column, which serves queries; the body has the exact kind."""
     return kind.encode("utf-8", "replace")
 
 
 def verify_rows(connection: sqlite3.Connection, damage: Damage, *, after: int, upto: int) -> Iterator[list[Row]]:
-    """Rows after `after` whose checksum holds, some at a time; the others are noted in `damage`.
+    """Yield pages of the rows after `after` whose checksum holds; note the others in `damage`.
 
-    `upto` is the last number known to have been written: rows beyond it may not be committed yet, on this
-    very connection. Where the tree itself is broken, every number up to it is asked for one by one.
+    `upto` is the last number known to be written: rows beyond it may be in an uncommitted transaction of this
+    connection. Where the tree itself is broken, every number up to it is looked up one by one.
     """
     previous = spare = last_row(connection, after)[1]
     for page in _pages(connection, damage, after, upto):
@@ -227,15 +227,15 @@ def verify_rows(connection: sqlite3.Connection, damage: Damage, *, after: int, u
                 good.append(row)
             else:
                 damage.unreadable.append(seq)
-                # Whichever was damaged, content or sum, the next row was chained on the true sum.
+                # Either the content or the sum was damaged; the next row was chained on the true sum.
                 previous, spare = stored, computed
         yield good
 
 
 def last_row(connection: sqlite3.Connection, upto: int = 1 << 62) -> tuple[int, bytes]:
-    """Number and sum of the last readable row up to `upto`; those of an empty log if there is none."""
+    """Return number and sum of the last readable row up to `upto`; those of an empty log if there is none."""
     last = 0, GENESIS
-    # From the end; if the end is broken, from the beginning to where it breaks.
+    # Read from the end; if the end is broken, read from the beginning to where it breaks.
     for query in (f"{_SUMS} DESC LIMIT 1", _SUMS):
         try:
             for seq, checksum in connection.execute(query, (upto,)):
@@ -248,7 +248,7 @@ def last_row(connection: sqlite3.Connection, upto: int = 1 << 62) -> tuple[int, 
 
 
 def _pages(connection: sqlite3.Connection, damage: Damage, after: int, upto: int) -> Iterator[list[Row]]:
-    # Not with one open cursor: a slow reader would block the store's checkpoints.
+    # One query per page: with a single open cursor, a slow reader would block the store's checkpoints.
     while after < upto:
         page: list[Row] | None = None
         with contextlib.suppress(sqlite3.DatabaseError):
@@ -267,7 +267,7 @@ def _pages(connection: sqlite3.Connection, damage: Damage, after: int, upto: int
 
 
 def _find_missing_rows(connection: sqlite3.Connection, damage: Damage, page: list[Row], numbers: range) -> list[Row]:
-    """A broken tree may skip or repeat rows; each missing one is looked up by its number."""
+    """Look up each missing row by its number, because a broken tree may skip or repeat rows."""
     found = {row[0]: row for row in page if row[0] in numbers}
     damage.tree = damage.tree or list(found) != sorted(found) or len(found) != len(page)
     for number in numbers:
@@ -289,9 +289,9 @@ def _plausible(raw: tuple[object, ...]) -> TypeGuard[Row]:
 
 
 def repair_header(path: Path) -> sqlite3.Connection | None:
-    """A copy in memory of a store whose first page is damaged, with the first page of a fresh store; None if no event is found.
+    """Copy a store into memory, with its damaged first page replaced by a fresh one; None if it has no events.
 
-    That page holds SQLite's header and our tables, never events. Changes nothing on disk.
+    The first page holds SQLite's header and our table definition, never events. Changes nothing on disk.
     """
     with tempfile.TemporaryDirectory() as name:
         fresh, copy = Path(name, "fresh.sqlite"), Path(name, "copy.sqlite")
@@ -311,7 +311,7 @@ def repair_header(path: Path) -> sqlite3.Connection | None:
             memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             memory.text_factory = bytes
             opened.backup(memory)
-            memory.execute("PRAGMA writable_schema = ON")  # as for any store that may be read but not written
+            memory.execute("PRAGMA writable_schema = ON")  # so `is_sound` is False: read it, do not write
             return memory if last_row(memory)[0] else None
         except sqlite3.Error:
             return None
@@ -320,10 +320,10 @@ def repair_header(path: Path) -> sqlite3.Connection | None:
 
 
 class Head:
-    """Beside the store: the last number that was acknowledged.
+    """A file next to the store that holds the number of the last acknowledged event.
 
-    Written after the commit and never synced, so it can lag behind the store but not run ahead of
-    it. If it is ahead, events that were acknowledged have vanished.
+    It is written after the commit and never synced, so it can lag behind the store but not run ahead of
+    it. If it is ahead, acknowledged events have been lost.
     """
 
     def __init__(self, path: Path) -> None:

@@ -41,11 +41,11 @@ class Match(Struct, frozen=True, kw_only=True):
     place: Place
     seq: int
     text: str
-    """One line, around the first of the words that is in it."""
+    """The line with the first word found; a long line is cut around the word."""
 
 
 def matches(folder: Path, words: Sequence[str]) -> list[Match]:
-    """Where any of the words occurs, if each of them occurs somewhere; ignores case."""
+    """Find every text that holds any of the words, provided that each word occurs somewhere; ignores case."""
     wanted = [word.casefold() for word in words if word.strip()]
     found: list[Match] = []
     missing = {*wanted}
@@ -62,19 +62,19 @@ def matches(folder: Path, words: Sequence[str]) -> list[Match]:
 
 
 class Said(Struct, frozen=True, kw_only=True):
-    """What a session's log holds after some event, as far as it is text to be found."""
+    """The searchable texts of a session's log after some event."""
 
     messages: tuple[tuple[int, str, Place, str], ...] = ()
-    """Number and time of the event, the place, the text."""
+    """For each text: number and time of its event, the place, the text."""
     last: int
-    """The last event that was read."""
+    """Number of the last event that was read."""
     workspace: str = ""
     untrusted: bool = False
     """The session has read outside text."""
 
 
 def read_said(folder: Path, after: int) -> Said:
-    """What was said after an event; of a fork, only what was said in it. Raises sqlite3.Error for a store that is none."""
+    """Read the texts after event `after`, except those a fork copied. Raises sqlite3.Error if the store is invalid."""
     messages: list[tuple[int, str, Place, str]] = []
     last, workspace, untrusted = after, "", False
     kinds = (*_KINDS, "SessionOpened", "SessionForked")
@@ -107,7 +107,7 @@ def _rows(connection: sqlite3.Connection, after: int, kinds: Sequence[str]) -> I
 
 
 def _texts(event: Event, blobs: Blobs | None) -> Iterable[tuple[Place, str]]:
-    """Long outputs as a whole if there are `blobs`."""
+    """Yield the searchable texts of an event; with `blobs`, long outputs in full."""
     match event:
         case SessionChanged(title=title):
             yield "title", title
@@ -128,7 +128,7 @@ def _texts(event: Event, blobs: Blobs | None) -> Iterable[tuple[Place, str]]:
 
 
 def _around(text: str, place: int) -> str:
-    """The line that holds this place."""
+    """Return the line at this place, cut around it if it is long."""
     start = text.rfind("\n", 0, place) + 1
     end = text.find("\n", place)
     line = text[start : end if end >= 0 else len(text)]
@@ -151,7 +151,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 def summarise(folder: Path) -> Summary | None:
-    """None if the session cannot be read; empty if nothing was recorded."""
+    """Summarise a session: None if it cannot be read, an empty summary if nothing was recorded."""
     if not (folder / STORE).is_file():
         return Summary()
     try:
@@ -162,13 +162,13 @@ def summarise(folder: Path) -> Summary | None:
 
 
 def mark_of(folder: Path) -> tuple[object, ...]:
-    """Differs whenever the session's log has changed: a summary is good for as long as it does not."""
+    """Return a value that changes whenever the session's log does; while it is equal, a summary stays valid."""
     marks: list[object] = []
     for name in (STORE, f"{STORE}-wal"):
         with contextlib.suppress(OSError):
             status = (folder / name).stat()
             marks.append((name, status.st_ino, status.st_size, status.st_mtime_ns))
-    with contextlib.suppress(OSError):  # times are too coarse to tell two commits apart, this number is not
+    with contextlib.suppress(OSError):  # file times are too coarse to tell two commits apart
         marks.append((folder / HEAD).read_bytes())
     return tuple(marks)
 
@@ -176,7 +176,7 @@ def mark_of(folder: Path) -> tuple[object, ...]:
 @contextlib.contextmanager
 def reading(folder: Path) -> Generator[sqlite3.Connection]:
     """Open a session's store read-only. Raises sqlite3.Error."""
-    # Creates and changes nothing. A store without a write-ahead log has no owner and is at rest.
+    # Neither creates nor changes a file. A store without a write-ahead log has no owner, so nothing writes it.
     at_rest = not Path(f"{folder / STORE}-wal").exists()
     uri = f"file:{quote(bytes(folder / STORE))}?mode=ro{'&immutable=1' if at_rest else ''}"
     with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
@@ -191,7 +191,7 @@ def _summary(connection: sqlite3.Connection) -> Summary:
         return Summary()
     changed = _find_event(connection, SessionChanged)
     opened = _find_event(connection, SessionOpened)
-    forked = _find_event(connection, SessionForked)  # of a fork's fork, the last one is its own
+    forked = _find_event(connection, SessionForked)  # a fork of a fork has several; the last is its own
     first = _find_event(connection, UserSpoke, order="ASC")
     ends = "kind IN ('UserSpoke', 'TurnEnded', 'TurnInterrupted', 'TurnFailed')"
     newest = connection.execute(f"SELECT kind FROM events WHERE {ends} ORDER BY seq DESC LIMIT 1").fetchone()

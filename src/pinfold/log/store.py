@@ -43,14 +43,14 @@ HEAD = "head"
 _now = partial(datetime.now, UTC)
 _REBUILT = "log.rebuilt.sqlite"
 _TOGETHER = 256
-"""Appends without a wait before one has to wait."""
+"""How many batches `append_soon` may queue before it waits for the disk."""
 _SOON_S = 0.1
 _QUEUE = 10_000
 """Items a subscriber may lag behind before it is served from disk again."""
 
 
 class Batch:
-    """The events of one `append`, and what became of them."""
+    """The events of one `append`, and its result: entries or an error."""
 
     def __init__(self, events: tuple[Event, ...], bodies: list[bytes]) -> None:
         self.events, self.bodies = events, bodies
@@ -59,7 +59,7 @@ class Batch:
 
 
 class Log:
-    """One session's events in `folder`, or in memory when there is none.
+    """One session's events, in `folder`, or in memory if it is None.
 
     `append` returns when the events are on disk; appends that wait at the same time share one
     commit. Subscribers see an event only after that.
@@ -88,27 +88,27 @@ class Log:
         self._pending: list[Batch] = []
         self._committed_at = 0.0
         self._lock = anyio.Lock()
-        # Not from the common pool: tools that hang there must not stop the log.
+        # A limiter of its own, because tools that hang in the common thread pool must not stop the log.
         self._thread = anyio.CapacityLimiter(1)
         self._subscriptions: set[Subscription] = set()
         self._followers: list[Callable[[Entry], None]] = []
         last, self._sum = last_row(self._connection)
         self.seq = max(last, self._head.read() if self._head else 0)
-        """The last number given out; never given out again, even if its event was lost."""
+        """The last number assigned. It is never assigned again, even if its event was lost."""
 
     def read(self, after: int = 0, damage: Damage | None = None) -> Iterator[Entry]:
-        """Events after `after` whose checksum holds; the others are noted in `damage`."""
+        """Yield the events after `after` whose checksum holds; note the others in `damage`."""
         for page in self._pages(after, damage if damage is not None else Damage()):
             for seq, at, kind, body, _ in page:
                 yield Entry(seq=seq, session=self.session, at=at.decode(), event=_event(kind, body))
 
     def lines(self, damage: Damage) -> Iterator[str]:
-        """Every readable event as a JSON line, with fields this version does not know."""
+        """Yield every readable event as a JSON line, including fields that this version does not know."""
         for seq, at, _, body, _ in chain.from_iterable(self._pages(0, damage)):
             yield line_of(seq, self.session, at.decode(), body.decode("ascii"))
 
     def repair(self, damage: Damage) -> None:
-        """Before the first write: if the store is damaged, copy what is readable into a new one."""
+        """If the store is damaged, copy what is readable into a new one. Call this before the first write."""
         if self.folder is None or (not damage.unreadable and is_sound(self._connection)):
             return
         damage.tree = damage.tree or not damage
@@ -131,7 +131,7 @@ class Log:
         _, self._sum = last_row(self._connection)
 
     def fill(self, rows: list[Row]) -> None:
-        """Put imported rows into an empty log, chained anew."""
+        """Put imported rows into an empty log, with a new checksum chain."""
         try:
             self._write(list(_chain_again(iter(rows))))
         except (sqlite3.Error, OSError) as error:
@@ -139,11 +139,11 @@ class Log:
         self.seq, self._sum = last_row(self._connection)
 
     async def append(self, *events: Event) -> tuple[Entry, ...]:
-        """Write events, in order, together. Raises NotPlain or LogUnwritable, and then wrote none of them."""
+        """Write events in order, in one transaction. Raises NotPlain or LogUnwritable; then none is written."""
         if not events:
             return ()
         batch = self.queue_events(events)
-        # Once queued it may be committed with others at any moment, so wait for the result.
+        # Once queued, the batch may be committed with others at any moment, so wait for the result.
         with anyio.CancelScope(shield=True):
             async with self._lock:
                 if batch.entries is None and batch.error is None:
@@ -206,7 +206,7 @@ class Log:
             # Damage that reading does not show, such as a broken free list.
             self._rebuild(self.folder)
             insert(self._connection, rows)
-        # The events are on disk whether or not this note is written.
+        # The events are on disk whether or not this number is written.
         with contextlib.suppress(OSError):
             if self._head:
                 self._head.write(rows[-1][0])
@@ -217,13 +217,13 @@ class Log:
             subscription.offer(delta)
 
     def subscribe(self, after: int = 0) -> Subscription:
-        """Every event after `after`, then those to come with deltas between them, until it is closed."""
+        """Return an iterator over all events after `after`, stored and future, and future deltas."""
         subscription = Subscription(self, after)
         self._subscriptions.add(subscription)
         return subscription
 
     def follow(self, callback: Callable[[Entry], None]) -> None:
-        """Call back for every event from now on, in order, before its `append` returns."""
+        """Call `callback` for every future event, in order, before its `append` returns."""
         self._followers.append(callback)
 
     @property
@@ -234,7 +234,7 @@ class Log:
         self._subscriptions.discard(subscription)
 
     def end_subscriptions(self) -> None:
-        """End every subscription after the events so far."""
+        """End every subscription, once it has delivered the events so far."""
         for subscription in tuple(self._subscriptions):
             subscription.close()
 
@@ -245,7 +245,7 @@ class Log:
             self._head.close()
 
     async def aclose(self) -> None:
-        """As `close`; others go on while the last of it is put on disk."""
+        """Like `close`, but other tasks run while the last data is written to disk."""
         self.end_subscriptions()
         await anyio.to_thread.run_sync(self._connection.close, limiter=self._thread)
         self.close()
@@ -261,7 +261,7 @@ class Log:
 
 
 class Subscription:
-    """An endless async iterator over one log; ends when it or the log is closed."""
+    """An async iterator over one log, which ends only when it or the log is closed."""
 
     def __init__(self, log: Log, after: int) -> None:
         self._log = log
@@ -269,12 +269,12 @@ class Subscription:
         self._queue: deque[Entry | Delta] = deque()
         self._stored: Iterator[Entry] | None = log.read(after)
         self._wake: anyio.Event | None = None
-        """While it waits."""
+        """Not None while the iterator waits."""
         self._closed = False
 
     def offer(self, item: Entry | Delta) -> None:
         if len(self._queue) >= _QUEUE:
-            # Deltas may be dropped, each is followed by an event with the whole; events are on disk.
+            # Events are on disk and will be read again; deltas may be lost, because an event with the whole follows.
             self._queue.clear()
             self._stored = self._log.read(self._cursor)
         else:
@@ -300,7 +300,7 @@ class Subscription:
         return item
 
     def next_ready(self) -> Entry | Delta | None:
-        """What can be had without waiting."""
+        """Return the next item if it is available without waiting, else None."""
         if self._stored and (entry := next(self._stored, None)):
             self._cursor = entry.seq
             return entry
@@ -315,7 +315,7 @@ class Subscription:
         return None
 
     def close(self) -> None:
-        """Events so far are still delivered, up to a bound and without gaps."""
+        """End the iteration. Events so far are still delivered, up to a limit and without gaps."""
         self._log.unsubscribe(self)
         self._closed = True
         if self._stored is not None:
@@ -354,7 +354,7 @@ def _finish_rebuild(folder: Path) -> None:
     if not rebuilt.exists():
         return
     kept = folder / f"log.damaged-{1 + len(list(folder.glob('log.damaged-*.sqlite')))}.sqlite"
-    # A write-ahead log left beside another store would be replayed into it.
+    # A write-ahead log that stays next to another store would be replayed into it.
     for suffix in ("", "-wal"):
         with contextlib.suppress(FileNotFoundError):
             os.link(f"{store}{suffix}", f"{kept}{suffix}")

@@ -1,4 +1,4 @@
-"""The agent as an editor sees it: what it can do, the sessions that are open in the editor, and the streams it is served over."""
+"""The agent for an editor: answers the editor's requests and keeps the sessions that it has open."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from pinfold.front.flags import Flags
 
 
-# Editors wait for the answer to `initialize`, so everything of weight is imported after it.
+# Editors wait for the answer to `initialize`, so heavy modules are imported after it.
 
 logger = logging.getLogger(__name__)
 _PAGE = 100
-"""Sessions of one page of the list."""
+"""Sessions on one page of the list."""
 _PROBE_S = 1.0
-"""How long local model servers may take to say what they have."""
+"""How long local model servers may take to list their models."""
 _CLOSE_S = 15.0
 """How long all sessions may take to close."""
 _Models: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class _Given(Struct, rename="camel", kw_only=True):
-    """The parameters of all requests; empty where one was not given."""
+    """The parameters of all requests. A parameter that was not given is empty."""
 
     session_id: SessionId = SessionId("")
     cwd: str | None = None
@@ -67,7 +67,7 @@ class EditorAgent:
         seen: Flags,
         log_level: str | None = None,
     ) -> None:
-        """`flags` by configuration key; `seen`: options of what sessions may see of the host."""
+        """`flags` are by configuration key; `seen` are the session options for what sessions may see of the host."""
         self._connection = connection
         self._tasks = tasks
         self._flags = flags
@@ -75,9 +75,9 @@ class EditorAgent:
         self._log_level = log_level
         self._open: dict[SessionId, EditorSession] = {}
         self._known: set[SessionId] = set()
-        """Sessions that were open here."""
+        """Sessions that are or were open in this process."""
         self._made: set[SessionId] = set()
-        """Sessions that began here; those in which nothing was said are removed at the end."""
+        """Sessions that began in this process; those in which nothing was said are removed at the end."""
         self._has_forms = False
         self._models: _Models | None = None
         self._opening = anyio.Lock()
@@ -110,7 +110,7 @@ class EditorAgent:
         for id_ in self._made:
             await anyio.to_thread.run_sync(_remove_unused, id_)
 
-    # Before sessions
+    # Handshake
 
     async def _initialize(self, params: Params, reply: Reply) -> None:
         if not isinstance(params.get("protocolVersion"), int):
@@ -119,7 +119,7 @@ class EditorAgent:
         await self.prepare(params)
 
     async def prepare(self, params: Params) -> None:
-        """After `initialize`: import what the first session needs, in a thread."""
+        """Import what the first session needs, in a thread. Called after `initialize`."""
         self._has_forms = has_forms(params)
         await anyio.to_thread.run_sync(self._import_sessions)
 
@@ -201,7 +201,7 @@ class EditorAgent:
             blocks = [{"type": "text", "text": text}]
         try:
             result = await session.prompt(blocks)
-        except OwnerGone:  # the process that ran the session ended just now: it goes on here
+        except OwnerGone:  # the session's owner has just ended, so this process becomes it
             await session.close()
             result = await (await self._session(given.session_id)).prompt(blocks)
         await reply(result)
@@ -238,7 +238,7 @@ class EditorAgent:
     # Opening
 
     async def _session(self, id_: SessionId) -> EditorSession:
-        """One that is open, or was: its owner may have ended meanwhile."""
+        """Return an open session; open it again if its owner has ended meanwhile."""
         if session := self._open.get(id_):
             return session
         if id_ not in self._known:
@@ -248,7 +248,7 @@ class EditorAgent:
         return session
 
     async def _reopen(self, given: _Given, *, replay: bool = False) -> EditorSession:
-        """`replay`: all that happened in it is sent."""
+        """Open a stored session. `replay`: send all its past events."""
         async with self._opening:
             if session := self._open.get(given.session_id):
                 if replay:
@@ -315,7 +315,7 @@ class EditorAgent:
 
 
 def _read(params: Params) -> _Given:
-    """Raises msgspec.ValidationError."""
+    """Read the parameters of a request. Raises msgspec.ValidationError."""
     return convert(dict(params), _Given)
 
 
@@ -326,7 +326,7 @@ def _folder(cwd: str | None) -> Path:
 
 
 def _find(id_: SessionId) -> Path:
-    """Its folder. By its whole id: no title and no beginning will do. Raises RpcError."""
+    """Return the folder of a session, given its full id, not a title or the beginning of an id. Raises RpcError."""
     from pinfold.app import NoSuchSession, SessionStore
 
     with suppress(NoSuchSession):
@@ -360,7 +360,7 @@ def _time(at: str) -> str:
 
 
 async def _with_model(options: Options) -> Options:
-    """Raises RpcError if there is no model at all."""
+    """Choose a model if none is set. Raises RpcError if there is no model at all."""
     from pinfold.app import ConfigError
     from pinfold.app.models import choose_model
 
@@ -374,7 +374,7 @@ async def _with_model(options: Options) -> Options:
 
 
 async def _list_models() -> _Models:
-    """Those that can be had here, each with a few words. No provider is asked."""
+    """List the models available here, each with a short description. No provider is asked."""
     from pinfold.app import load_config
     from pinfold.app.models import SUGGESTED, reachable_models
 
@@ -394,7 +394,7 @@ async def _list_models() -> _Models:
 
 
 def _remove_unused(id_: SessionId) -> None:
-    """Unless something was said in it, here or elsewhere."""
+    """Remove a session, unless something was said in it, here or elsewhere."""
     from pinfold.app import SessionBusy, SessionStore
 
     store = SessionStore()
@@ -409,7 +409,10 @@ async def serve_editor(
     first: tuple[bytes, Params | None],
     terms: tuple[Flags, Flags, str | None],
 ) -> None:
-    """Until the editor closes its stream, or a signal. `first` is from `answer_initialize`; `terms` as EditorAgent has them."""
+    """Serve until the editor closes its stream or a signal arrives.
+
+    `first` is the result of `answer_initialize`; `terms` are the last three arguments of EditorAgent.
+    """
     serving = anyio.CancelScope()
     line, initialized = first
     connection = Connection(reads, writes, line)

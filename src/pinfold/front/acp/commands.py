@@ -1,4 +1,4 @@
-"""Slash commands of an editor's prompt: undo, redo, fork, variables, plan and the like, and those users wrote themselves."""
+"""Slash commands in an editor's prompt: undo, redo, fork, variables, plan and others, and the users' own commands."""
 
 from __future__ import annotations
 
@@ -111,14 +111,14 @@ _COMMANDS: Mapping[str, tuple[_Run, str, str]] = {
     "clear": (_clear, "clear the conversation; variables and files stay", ""),
     "rename": (_rename, "give this session a name", "title"),
 }
-"""Name -> how it runs, what it does, a hint for its arguments."""
+"""For each name: the function to run, what the command does, and a hint on its arguments."""
 
 
 async def list_commands(session: EditorSession) -> list[Json]:
     rows = [(name, words, hint) for name, (_, words, hint) in _COMMANDS.items()]
     try:
         found = await anyio.to_thread.run_sync(load_user_commands, session.workspace)
-    except ConfigError:  # said when the session was opened
+    except ConfigError:  # reported when the session was opened
         found = UserCommands()
     mine = found.commands
     rows += [(one.name, one.words or one.name, one.hint) for one in mine.values() if one.name not in _COMMANDS]
@@ -129,7 +129,7 @@ async def list_commands(session: EditorSession) -> list[Json]:
 
 
 async def run_command(session: EditorSession, name: str, rest: str) -> str | None:
-    """Run it; what is to be said to the model instead, if it is a command that users wrote. Raises PinfoldError."""
+    """Run a command. For one that users wrote, return the text to send to the model instead. Raises PinfoldError."""
     if found := _COMMANDS.get(name.lower()):
         try:
             await found[0](session, rest)

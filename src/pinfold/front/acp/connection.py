@@ -1,6 +1,6 @@
 """JSON-RPC 2.0 as lines of JSON over two byte streams. Both sides send requests, which are answered in any order.
 
-It knows nothing of the Agent Client Protocol but how a request is cancelled.
+It knows nothing of the Agent Client Protocol except how a request is cancelled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pinfold.events import Json, PinfoldError
 logger = logging.getLogger(__name__)
 Params: TypeAlias = Mapping[str, Json]
 Reply: TypeAlias = Callable[[Json], Awaitable[None]]
-"""Answers the request; its handler may go on afterwards."""
+"""Answers the request; its handler may continue afterwards."""
 RequestHandler: TypeAlias = Callable[[Params, Reply], Awaitable[None]]
 NotificationHandler: TypeAlias = Callable[[Params], Awaitable[None]]
 
@@ -30,15 +30,15 @@ PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = -32700, -326
 CANCELLED, AUTH_REQUIRED, NOT_FOUND = -32800, -32000, -32002
 CANCEL = "$/cancel_request"
 LONGEST = 64 << 20
-"""Bytes of one message: a picture of the largest size, and some."""
+"""Most bytes of one message: a picture of the largest size, and some room."""
 _WAITING = 256
-"""Messages that wait to be written; then whoever sends more waits."""
+"""How many messages may wait to be written before senders must wait."""
 _LAST_S = 5.0
 """How long the last messages may take to be read."""
 
 
 class RpcError(PinfoldError):
-    """The error of a request: its message is one line."""
+    """The error that answers a request. Its message is one line."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -53,16 +53,16 @@ class Connection:
         self._writes = writes
         self.requests: dict[str, RequestHandler] = {}
         self.notifications: dict[str, NotificationHandler] = {}
-        """Handled one after the other, before the next message is read: they must not wait for the other side."""
+        """Handlers run one at a time, before the next message is read, so they must not wait for the other side."""
         self._out, self._queued = anyio.create_memory_object_stream[bytes](_WAITING)
         self._asked: dict[int, tuple[anyio.Event, dict[str, Json]]] = {}
-        """Requests of ours: set once the answer is there."""
+        """Requests that this side sent; the event is set once the answer is there."""
         self._handled: dict[int | str, anyio.CancelScope] = {}
         """Requests of the other side that are being handled."""
         self._last_id = 0
 
     async def serve(self) -> None:
-        """Until the other side closes its stream. Then what is being handled is cancelled, and all answers are written."""
+        """Serve until the other side closes its stream; then cancel the handlers and write all answers."""
         async with anyio.create_task_group() as writing:
             writing.start_soon(self._write_all)
             async with anyio.create_task_group() as tasks:
@@ -80,7 +80,7 @@ class Connection:
         await self._send({"method": method, "params": params})
 
     async def request(self, method: str, params: Json) -> Json:
-        """Raises RpcError. If this is cancelled, the other side is told that the answer is not needed any more."""
+        """Send a request and return the result. If cancelled, cancel it on the other side. Raises RpcError."""
         self._last_id += 1
         id_ = self._last_id
         answered, answer = self._asked[id_] = anyio.Event(), dict[str, Json]()
@@ -113,7 +113,7 @@ class Connection:
                 while True:
                     lines.append(self._queued.receive_nowait())
             try:
-                # In a thread: a client that does not read stops us here, and nothing else.
+                # In a thread, because a client that does not read must block nothing but this write.
                 await anyio.to_thread.run_sync(self._write, b"".join(lines), abandon_on_cancel=True)
             except OSError:
                 self._queued.close()
@@ -126,7 +126,7 @@ class Connection:
     # From the other side
 
     async def _read_line(self) -> bytes:
-        """Empty at the end. Of a line that is too long, only the beginning is returned, which is no JSON."""
+        """Return the next line, empty at the end. A line that is too long is cut, which makes it invalid JSON."""
         read = partial(self._reads.readline, LONGEST)
         first = line = await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
         while len(line) == LONGEST and not line.endswith(b"\n"):
@@ -188,7 +188,7 @@ class Connection:
                 error = INVALID_PARAMS if failed.exit_code == 2 else INTERNAL, str(failed)
             except msgspec.ValidationError as failed:
                 error = INVALID_PARAMS, f"{method}: {failed}"
-            except Exception as failed:  # one request that fails does not end the session of the others
+            except Exception as failed:  # a request that fails must not end the connection
                 logger.exception("unexpected")
                 error = INTERNAL, f"unexpected error, please report it: {type(failed).__name__}: {failed}"
             finally:

@@ -1,6 +1,6 @@
-"""The first answer to an editor, before anything of weight is loaded; and the streams it goes through.
+"""The first answer to an editor, given before heavy modules are loaded, and the streams of the protocol.
 
-Imports the standard library only: editors wait for this answer at their own start.
+Imports only the standard library, because editors wait for this answer when they start.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from pinfold import __version__
 
 VERSION = 1
-"""Of the protocol. Also the answer to editors that ask for a later one."""
+"""The version of the protocol; also the answer to editors that ask for a later one."""
 SIGN_IN = "pinfold"
 _NOTHING: dict[str, Any] = {}
 _CAPABILITIES = {
@@ -28,7 +28,7 @@ _WORDS = "Uses the models and keys that Pinfold has on this machine: pinfold doc
 
 
 def describe_agent() -> dict[str, Any]:
-    """The answer to `initialize`."""
+    """Return the answer to `initialize`."""
     return {
         "protocolVersion": VERSION,
         "agentCapabilities": _CAPABILITIES,
@@ -65,9 +65,9 @@ def answer_initialize(reads: BinaryIO, writes: BinaryIO) -> tuple[bytes, Mapping
 
 @contextmanager
 def own_streams() -> Generator[tuple[BinaryIO, BinaryIO]]:
-    """Standard input and output for the protocol alone.
+    """Reserve standard input and output for the protocol.
 
-    Programs that are started read nothing, and what is printed goes to stderr.
+    Inside, started programs read nothing from stdin, and what is printed goes to stderr.
     """
     reads, writes = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)

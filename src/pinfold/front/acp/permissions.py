@@ -1,6 +1,6 @@
-"""Asks the editor's user for approvals, and the agent's own questions; several at once.
+"""Asks the editor's user for approvals, and the agent's own questions. Several requests may be open at once.
 
-What is asked stands in the request as it is. The engine denies what is too long to be shown, so nobody is asked about that.
+A request shows what is asked verbatim. The engine denies an action that is too long to show, so it never gets here.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class Permissions:
             except RpcError as error:
                 words = f"the editor could not ask the user: {presentable_line(str(error))}"
                 decide = Decide(id=event.id, digest=event.digest, verdict="deny", words=words)
-            # From here on it is decided: the decision's own event must not cancel it.
+            # From here on it is decided: the event of this decision must not cancel the scope.
             if self._asked.get(event.id) is scope:
                 del self._asked[event.id]
             try:
                 await self.submit(decide)
-            except CommandRefused:  # answered elsewhere, or what asked was stopped
+            except CommandRefused:  # answered elsewhere, or the action was stopped
                 return
 
     async def _approval(self, event: ApprovalRequested) -> Decide:
@@ -70,7 +70,7 @@ class Permissions:
         options = _options(event)
         is_diff = "\n@@ -" in f"\n{shows}"
         content = [fenced(exact(event.reason)), *([fenced(shows, "diff" if is_diff else "")] if shows else [])]
-        # Some editors show the title alone, so the command stands in it.
+        # Some editors show only the title, so it includes the command.
         title = exact_line(event.reason) + (f": {first_line(shows)}" if shows and not is_diff else "")
         chosen = await self._choose(event, title, content, options)
         if chosen in _SCOPES and any(one["optionId"] == chosen for one in options):
@@ -100,7 +100,7 @@ class Permissions:
         return Decide(id=event.id, digest=event.digest, verdict="deny", words="the user gave no answer")
 
     async def _choose(self, event: ApprovalRequested, title: str, content: list[Json], options: list[Json]) -> str:
-        """The id of the option; empty if none was chosen."""
+        """Return the id of the chosen option; empty if none was chosen."""
         call = {"toolCallId": event.id, "title": first_line(title, _TITLE), "status": "pending", "content": content}
         params = {"sessionId": self.session, "toolCall": call, "options": options}
         match await self.connection.request("session/request_permission", params):

@@ -1,6 +1,6 @@
-"""One session as an editor has it open: follows its events, runs prompts, changes its settings.
+"""One session that is open in an editor: follows its events, runs prompts, changes its settings.
 
-A prompt is text, pictures, files the editor holds open, and links; nothing is read through the editor.
+A prompt has text, pictures, files open in the editor, and links; nothing is read through the editor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pinfold.front.pages import MODES
 from pinfold.text import cap_text
 
 _WHOLE = 100_000
-"""Characters of an embedded file that the model is told."""
+"""Most characters of an embedded file that the model sees."""
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
 
 
 def read_prompt(blocks: Json, workspace: Path, store: Callable[[bytes, str], Image]) -> Prompt:
-    """`store` keeps a picture with the session; it raises ConfigError for what is none. Raises RpcError."""
+    """Read content blocks. `store` keeps a picture with the session, or raises ConfigError. Raises RpcError."""
     if not isinstance(blocks, list) or not blocks:
         raise RpcError(INVALID_PARAMS, "prompt: a list of content blocks is needed, and none was given")
     said: list[str] = []
@@ -67,7 +67,7 @@ def read_prompt(blocks: Json, workspace: Path, store: Callable[[bytes, str], Ima
 
 
 def command_in(blocks: Json) -> tuple[str, str]:
-    """The name and the arguments of a slash command; empty if the prompt is none."""
+    """Return the name and the arguments of a slash command; empty if the prompt is not one."""
     match blocks:
         case [{"type": "text", "text": str(text)}] if text.lstrip().startswith("/"):
             name, _, rest = text.strip()[1:].partition(" ")
@@ -77,7 +77,7 @@ def command_in(blocks: Json) -> tuple[str, str]:
 
 
 def _mention(uri: str, workspace: Path) -> str:
-    """A file by its path, from the workspace if it lies there; anything else by its address."""
+    """Return a file's path, relative to the workspace if inside it; for anything else, the address."""
     parts = urlsplit(uri)
     if parts.scheme != "file":
         return f"<{uri}>"
@@ -95,7 +95,7 @@ def _decode(data: str) -> bytes:
 
 logger = logging.getLogger(__name__)
 _BEAT_S = 0.2
-"""Between two updates of an output that still runs."""
+"""Time between two updates of the output of a running action."""
 _STOP_S = 10.0
 """How long a turn may take to end when the session is closed."""
 _CHANGE_S = 60.0
@@ -122,7 +122,7 @@ class EditorSession:
         *,
         has_forms: bool,
     ) -> None:
-        """`models` to choose from, each with a few words."""
+        """`models`: names to choose from, each with a short description."""
         self.id = session
         self.folder = folder
         self.link: Link
@@ -134,12 +134,12 @@ class EditorSession:
         self._has_forms = has_forms
         self._waiters: list[_Waiter] = []
         self._turns: dict[TurnId, bool] = {}
-        """Prompts under way, each with whether it was cancelled."""
+        """Running prompts; True if the prompt was cancelled."""
         self._announced = anyio.Event()
         self._closing = anyio.Event()
         self.closed = anyio.Event()
         self._first: list[Update] = []
-        """What is sent once the editor knows the session."""
+        """Updates to send once the editor knows the session."""
         self._pending: list[events.ApprovalRequested] = []
         self._options_sent: list[Json] = []
 
@@ -147,10 +147,10 @@ class EditorSession:
     def workspace(self) -> Path:
         return self.updates.workspace
 
-    # Its life
+    # Opening and closing
 
     async def run(self, *, replay: bool, task_status: TaskStatus[None]) -> None:
-        """Until it is closed, or its owner ends. `replay`: send all that happened before, first."""
+        """Run until the session is closed or its owner ends. `replay`: first send all past events."""
         opened = False
         try:
             async with connect(self.folder, self.id, self._options) as link, background() as tasks:
@@ -170,7 +170,7 @@ class EditorSession:
                     await self._stop_turns()
         except PinfoldError as error:
             if not opened:
-                raise  # in the task that asked for it
+                raise  # in the task that opens the session
             (logger.info if isinstance(error, OwnerGone) else logger.error)("%s ended: %s", self.id, error)
         finally:
             self.closed.set()
@@ -191,14 +191,14 @@ class EditorSession:
         return entries[-1].seq if entries else 0
 
     async def replay(self) -> None:
-        """Send all that happened, to an editor that has it open already."""
+        """Send all past events to an editor that already has the session open."""
         again = Updates(self.workspace, self.link.blob)
         for entry in await anyio.to_thread.run_sync(entries_of, self.link):
             for update in await again.render(entry):
                 await self._send(update)
 
     async def announce(self) -> None:
-        """The editor knows the session now: send what is new in it."""
+        """Send what is new in the session. Called once the editor knows the session."""
         first, self._first = self._first, []
         for update in first:
             await self._send(update)
@@ -212,7 +212,7 @@ class EditorSession:
         self._closing.set()
         await self.closed.wait()
 
-    # Its events
+    # Events
 
     async def _follow(self, feed: AsyncIterator[Entry | events.Delta]) -> None:
         await self._announced.wait()
@@ -223,7 +223,7 @@ class EditorSession:
                 if isinstance(item, Entry):
                     await self._on_event(item.event)
         finally:
-            self._closing.set()  # the feed has no end while the owner lives
+            self._closing.set()  # the feed ends only when the owner does
 
     async def _on_event(self, event: Event) -> None:
         self._permissions.take(event)
@@ -256,7 +256,10 @@ class EditorSession:
         await self._send(message(text))
 
     async def submit(self, command: Command, *ends: type[Event], turn: TurnId | None = None) -> Event:
-        """Returns the event of `ends` that ends it, after everything up to it was sent. Raises CommandRefused, RpcError."""
+        """Submit a command and return the event of a type in `ends`, after all updates up to it were sent.
+
+        Raises CommandRefused, RpcError.
+        """
         waiter = _Waiter(ends, turn, anyio.Event())
         self._waiters.append(waiter)
         try:
@@ -271,7 +274,7 @@ class EditorSession:
     # Prompts
 
     async def prompt(self, blocks: Json) -> Json:
-        """One turn; why it stopped. Raises RpcError."""
+        """Run a turn and return why it stopped. Raises RpcError."""
         turn = events.new_turn_id()
         self._turns[turn] = False
         try:
@@ -313,7 +316,7 @@ class EditorSession:
                 return {"stopReason": _STOP_REASONS[self.updates.finish]}
 
     async def cancel(self) -> None:
-        """Stop every prompt that is under way."""
+        """Stop every running prompt."""
         for turn in list(self._turns):
             self._turns[turn] = True
             await self._interrupt(turn)
@@ -333,7 +336,7 @@ class EditorSession:
     # Settings
 
     async def set_mode(self, mode: str) -> None:
-        """Raises RpcError."""
+        """Change the mode; `plan` locks the plan. Raises RpcError."""
         plan = self.updates.plan
         if mode == "plan":
             change = events.Configure(plan=replace(plan, locked=True, state="planning"))
@@ -345,18 +348,18 @@ class EditorSession:
         await self.change(change)
 
     def options_for(self, mode: str) -> Options | None:
-        """How it is to be reopened in this mode, where its files are mounted otherwise; None if it need not be."""
+        """Return options to reopen the session if this mode mounts its files differently; None if it does not."""
         now = self.updates.mode
         known = mode in get_args(events.Mode)
         if mode == now or "read-only" not in (mode, now) or not known or not isinstance(self.link, LiveSession):
             return None
         if self._turns:
             raise RpcError(INVALID_PARAMS, f"a turn is running; stop it, then choose {mode}")
-        # The log has the present model; other flags stay as given.
+        # The log has the current model; other flags stay as given.
         return replace(self._options, mode=mode, model=None, git_checkpoints=None, notices=())
 
     async def set_model(self, model: str) -> None:
-        """Raises CommandRefused, RpcError."""
+        """Change the model. Raises CommandRefused, RpcError."""
         await self.change(events.Configure(model=model))
 
     async def change(self, change: events.Configure | events.Rename) -> None:
@@ -391,6 +394,6 @@ class EditorSession:
         return found
 
     def state(self) -> dict[str, Json]:
-        """Of the answer to a request that opens it. No `models`: some editors refuse what they do not know."""
+        """Return the settings for an answer that opens the session. No `models`: some editors refuse unknown fields."""
         self._options_sent = self.config_options()
         return {"modes": self.modes(), "configOptions": self._options_sent}

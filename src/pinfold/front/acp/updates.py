@@ -1,6 +1,6 @@
 """Turns events into `session/update` notifications. A session that is loaded again looks as it did when it ran.
 
-Text of programs stands in fences, so that an editor shows it and does not interpret it.
+Code and output are in fences, so that an editor shows them and does not interpret them.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _TOOLS = {
     "think": ("plan", "task", "note"),
 }
 _KINDS: Mapping[str, str] = {tool: kind for kind, tools in _TOOLS.items() for tool in tools}
-"""By tool; other tools are `other`."""
+"""Kind of each tool; tools that are not listed are `other`."""
 _STATUS = {"todo": "pending", "doing": "in_progress", "done": "completed"}
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _TITLE = 120
 _SHOWN = 20_000
-"""Characters of an output."""
+"""Most characters shown of an output."""
 _TAIL = 8_000
-"""Characters of an output that still runs."""
+"""Most characters shown of the output of a running action."""
 _FILE = 1 << 20
-"""Bytes of one side of a diff."""
+"""Most bytes of one side of a diff."""
 _PICTURE_BYTES = 8 << 20
 _MOST = 8
-"""Pictures of one action."""
+"""Most pictures of one action."""
 
 
 class _Open(Struct, kw_only=True):
@@ -50,10 +50,10 @@ class _Open(Struct, kw_only=True):
 
     title: str
     content: list[Json]
-    """What it is about to do."""
+    """Content blocks that show what the action is about to do."""
     stream: str = ""
     stale: bool = False
-    """There is output that was not sent."""
+    """True if some output was not sent yet."""
 
 
 class Updates:
@@ -73,7 +73,7 @@ class Updates:
         self.finish: events.Finish = "stop"
         """How the last reply of a model ended."""
         self.context = 0
-        """Tokens the model can take; 0 if unknown."""
+        """The model's window in tokens; 0 if unknown."""
         self._cost: float | None = 0.0
         self.ours: set[events.TurnId] = set()
         """Turns whose message the editor shows already."""
@@ -94,7 +94,7 @@ class Updates:
                 return await self._render(event)
 
     def running_outputs(self) -> list[Update]:
-        """The outputs so far that were not sent yet. Call it now and then: each replaces all that was sent before."""
+        """Return the outputs with unsent parts; each replaces what was sent before. To be called at intervals."""
         stale = [(id_, one) for id_, one in self._open.items() if one.stale]
         for _, one in stale:
             one.stale = False
@@ -125,7 +125,7 @@ class Updates:
             case events.TurnInterrupted(reason=reason):
                 return [*self._end_open(), self._note(f"{reason}; variables and files are as the last cell left them")]
             case events.TurnFailed(error=error, turn=turn):
-                # The one who asked gets it as the error of the request.
+                # The editor that sent the prompt gets it as the error of the request.
                 told = turn in self.ours and not event.at_limit
                 return [*self._end_open(), *([] if told else [self._note(f"failed: {error}")])]
             case events.ActionProposed() | events.ActionStarted() | ActionFinished():
@@ -133,7 +133,7 @@ class Updates:
             case _:
                 return self._on_session(event)
 
-    # What is said
+    # Messages
 
     async def _on_user_spoke(self, event: events.UserSpoke) -> list[Update]:
         named: list[Update] = []
@@ -149,7 +149,7 @@ class Updates:
         ]
 
     def _on_replied(self, event: events.ModelReplied) -> list[Update]:
-        """What was not streamed, and what it cost."""
+        """Return the part of a reply that was not streamed, and its cost."""
         self.finish = event.finish
         said: list[Update] = []
         if event.reasoning and not self._thought:
@@ -180,10 +180,10 @@ class Updates:
         return {"sessionUpdate": kind, **told, "content": _text_block(text)}
 
     def _note(self, words: str) -> Update:
-        """A line that is not the model's."""
+        """Return a line that is not from the model."""
         return message(f"\n\n> {presentable_line(words)}\n\n")
 
-    # What is done
+    # Actions
 
     async def _on_action(
         self, event: events.ActionProposed | events.ActionStarted | events.ActionFinished
@@ -203,7 +203,7 @@ class Updates:
                 return [await self._on_finished(event)]
 
     def describe_call(self, action: events.Action) -> Update:
-        """Title, kind, places and input of a call."""
+        """Return title, kind, locations and input of a call."""
         match action:
             case RunCell(code=code):
                 return {"title": _title(f"python: {first_line(code)}"), "kind": "execute", "rawInput": {"code": code}}
@@ -221,7 +221,7 @@ class Updates:
                 return found | {"rawInput": action.args} | ({"locations": places} if places else {})
 
     def _intent(self, action: events.Action) -> list[Json]:
-        """The code, the command or the edit, whole."""
+        """Return the whole code, command or edit."""
         match action:
             case RunCell(code=code):
                 return [fenced(code.strip("\n"), "python")]
@@ -236,7 +236,7 @@ class Updates:
         one = self._open.pop(event.id, None)
         output = event.observation.strip("\n")
         changed = [diff for change in event.files if (diff := await self._diff(change))]
-        # The whole file says more than the lines that were to be edited.
+        # The diff of the whole file replaces that of the intended edit.
         content = [part for part in (one.content if one else ()) if not (changed and part["type"] == "diff")]
         if output:
             content.append(fenced(cap_text(presentable(output), _SHOWN)))
@@ -246,18 +246,18 @@ class Updates:
             content.append(_wrapped(_text_block(f"and {event.more_files:,} other files")))
         places = [{"path": self._path(change.path)} for change in event.files]
         status = "completed" if event.outcome == "ok" else "failed"
-        # Its title once more: an approval may have put a question in its place.
+        # Send the title again: an approval may have replaced it by a question.
         told = ({"locations": places} if places else {}) | ({"title": one.title} if one else {})
         return _progress(event.id, status=status, content=content, **told)
 
     def _end_open(self) -> list[Update]:
-        """Nothing runs any more."""
+        """Report every open action as failed, because nothing runs any more."""
         ended = [_progress(id_, status="failed") for id_ in self._open]
         self._open.clear()
         return ended
 
     async def _diff(self, change: events.FileChange) -> Json | None:
-        """None if a side is no text, or was too large to be kept."""
+        """Return a diff; None if a side is not text, or was too large to be kept."""
         sides = [await self._read(change.before), await self._read(change.after)]
         kept = (sides[0] is not None or change.how == "added") and (sides[1] is not None or change.how == "removed")
         if not kept or any(data is not None and (len(data) > _FILE or b"\0" in data) for data in sides):
@@ -284,14 +284,14 @@ class Updates:
     def _path(self, path: str) -> str:
         return str(self.workspace / path)
 
-    # What becomes of the session
+    # The session
 
     def _on_session(self, event: events.Event) -> list[Update]:
         match event:
             case events.SessionOpened():
                 self.mode, self.model = event.mode, event.model
                 lost = f"opened again; lost: {join_names(event.lost, 12)}" if event.lost else ""
-                cut_off = [_progress(id_, status="failed") for id_ in self._open]  # how they ended comes later
+                cut_off = [_progress(id_, status="failed") for id_ in self._open]  # their outcomes come later
                 return [*cut_off, *([self._note(lost)] if lost else [])]
             case events.SessionChanged():
                 return self._on_changed(event)
@@ -323,7 +323,7 @@ def message(text: str) -> Update:
 
 
 def plan_entries(plan: events.Plan) -> list[Json]:
-    """Its tasks; those that were dropped are left out."""
+    """Return the tasks of a plan, except those that were dropped."""
     return [
         {"content": one.text, "priority": "medium", "status": _STATUS[one.status]}
         for one in plan.tasks
@@ -332,7 +332,7 @@ def plan_entries(plan: events.Plan) -> list[Json]:
 
 
 def fence(text: str, language: Language = "") -> str:
-    """Markdown for a block of code that nothing in the text can end."""
+    """Return Markdown for a block of code that nothing in the text can end."""
     marks = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 0)
     return f"{marks}{language}\n{text}\n{marks}"
 

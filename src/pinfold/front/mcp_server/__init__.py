@@ -1,4 +1,4 @@
-"""Pinfold as an MCP server: the sandbox, the agent, and servers of the user's, for any client."""
+"""Pinfold as an MCP server: offers the sandbox, the agent, and the user's own MCP servers to any client."""
 
 from pinfold.front.mcp_server.server import PORT, Offer, parse_address, serve_http, serve_stdio
 

@@ -23,7 +23,7 @@ from pinfold.text import first_line
 _Result = TypeVar("_Result", bound=msgspec.Struct)
 _Do: TypeAlias = Callable[[Client, Any], Awaitable[CallToolResult]]
 _SHOWN = 100_000
-"""Characters of a file that are returned twice: as text, and in the structured result."""
+"""Longest file, in characters, that is returned twice: as text, and in the structured result."""
 _REMEMBERED = 4096
 OWN = "mcp client"
 NAMED = "mcp:"
@@ -61,11 +61,11 @@ class Calls:
             return failure(str(error))
 
     async def forget(self, client: str) -> None:
-        """The client has gone."""
+        """Release what is kept for a client that has gone."""
         self._own.pop(client, None)
         await self._offering.forget(client)
 
-    # --- one for each tool
+    # --- one method for each tool
 
     async def _run_python(self, client: Client, given: schemas.RunPython) -> CallToolResult:
         offered = await self._session(client, given.session)
@@ -151,13 +151,13 @@ class Calls:
         )
         return result(answer.text, structure, displays=displays)
 
-    # --- which session
+    # --- finding the session
 
     async def _session(self, client: Client, name: str | None) -> ClientSession:
         return await self.session_of(client) if name is None else self._require_session(name, client)
 
     async def session_of(self, client: Client) -> ClientSession:
-        """The client's default session."""
+        """Return the client's default session; open one if there is none."""
         async with self._finding:
             own = self._own.get(client.key) if client.key else None
             offered = self._offering.find(own, client.key) if own else None
@@ -179,7 +179,7 @@ class Calls:
 
 
 def _text(data: bytes) -> str | None:
-    """None if it is not text."""
+    """Decode a file; None if it is not text."""
     try:
         return None if b"\0" in data else data.decode()
     except UnicodeDecodeError:
@@ -187,7 +187,7 @@ def _text(data: bytes) -> str | None:
 
 
 def _fill(kind: type[_Result], source: object, **fields: object) -> _Result:
-    """With the attributes of `source` that have the same names."""
+    """Build a `kind` from `fields` and, for the others, the attributes of `source` with the same names."""
     rest = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in fields}
     return kind(**fields, **rest)
 
@@ -226,7 +226,7 @@ def _report_activity(say: Callable[[str], None], event: Event | Delta) -> None:
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _MOST = 8
 _BYTES = 4 << 20
-"""Bytes of all pictures of one result."""
+"""Most bytes of all pictures in one result."""
 
 
 def result(
@@ -249,7 +249,7 @@ def failure(words: str) -> CallToolResult:
 
 
 def sendable(text: str) -> str:
-    """Without lone surrogates, which JSON cannot hold."""
+    """Escape lone surrogates, which JSON cannot hold."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

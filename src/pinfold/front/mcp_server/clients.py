@@ -1,4 +1,4 @@
-"""The clients: identity, progress, approvals, and what exported servers send them."""
+"""MCP clients: identity, progress, approvals, and messages from exported servers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from pinfold.text import cap_text, presentable_line
 Context: TypeAlias = ServerRequestContext[Any, Any]
 STDIO = "stdio"
 _EVERY_S = 0.2
-"""Least time between two progress reports."""
+"""Shortest time between two progress reports."""
 _LINE = 200
 _SHOWN = 20_000
-"""Characters of a question; a request that needs more is denied."""
+"""Most characters of a question; a request that needs more is denied."""
 _ANSWER_S = 600.0
 """How long a client may take to answer a question."""
 
@@ -83,7 +83,7 @@ class Client:
 
 def client_of(context: Context) -> Client:
     request, about = context.request, context.session.client_params
-    # Over HTTP without a protocol session, every request stands alone.
+    # Over HTTP without a protocol session, requests cannot be related to each other.
     key = request.headers.get("mcp-session-id", "") if isinstance(request, Request) else STDIO
     name = presentable_line(about.client_info.name)[:60] if about else "a client"
     return Client(key=key, name=name, context=context)
@@ -91,7 +91,7 @@ def client_of(context: Context) -> Client:
 
 @asynccontextmanager
 async def progress(context: Context) -> AsyncGenerator[Callable[[str], None]]:
-    """Reports the last line to the client now and then, if it asked for progress."""
+    """Yield a function for text, whose last line is reported to the client at intervals if it asked for progress."""
     if not (context.meta and "progress_token" in context.meta):
         yield lambda _: None
         return
@@ -143,7 +143,7 @@ class ClientPeer:
 
     @contextmanager
     def track_request(self, context: Context) -> Generator[None]:
-        """Relate what a server sends meanwhile to this request: the protocol does not say to which."""
+        """Relate to this request what a server sends meanwhile, because the protocol does not name the request."""
         self._under_way.append(context)
         self._last = context
         try:
@@ -171,14 +171,14 @@ class ClientPeer:
             await self._last.session.send_notification(message)
 
     async def on_resumed(self) -> None:
-        """A server ended its stream for the client to resume; do the same here."""
+        """End the client's streams for it to resume, because a server did so with its own."""
         for context in self._under_way:
             if context.close_sse_stream is not None:
                 await context.close_sse_stream()
 
 
 class RequestPeer:
-    """For a connection that serves one request, or, without `context`, only looks at a server."""
+    """The peer of a connection that serves one request or, without `context`, only inspects a server."""
 
     def __init__(self, context: Context | None = None) -> None:
         self._context = context
@@ -193,7 +193,7 @@ class RequestPeer:
             await self._context.session.send_notification(message, related_request_id=self._context.request_id)
 
     async def on_resumed(self) -> None:
-        """This version of the protocol has no resumption."""
+        """Do nothing: this version of the protocol has no resumption."""
 
 
 def _message(method: str, params: Mapping[str, Json] | None) -> _Message:

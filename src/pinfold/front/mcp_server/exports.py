@@ -1,4 +1,4 @@
-"""Passes the user's own MCP servers on to clients, behind policy; tools are prefixed with the server's name."""
+"""Exports the user's own MCP servers to clients, behind policy; tools are prefixed with the server's name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Answer: TypeAlias = dict[str, Json]
 _Handler: TypeAlias = Callable[[Context], Awaitable[object]]
 TITLE = "mcp exports"
 BETWEEN = "__"
-"""Between a server's name and its tool or prompt."""
+"""Separates a server's name from its tool or prompt."""
 _ENVELOPE = "io.modelcontextprotocol/"
 _LIST: Wire = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 """Fields of every combined list."""
@@ -60,7 +60,7 @@ class ExportingServer(Server[Any]):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What policy judges, and the request to forward."""
+    """A call as policy judges it, and the request to forward."""
 
     server: str
     tool: str
@@ -69,7 +69,7 @@ class _Call:
 
 
 class Exports:
-    """`names` are servers of the user's, or `*` for all. `plain`: their tools and prompts keep their names."""
+    """Exports the user's servers `names`, or all for `*`. `plain`: their tools and prompts keep their names."""
 
     def __init__(self, offering: ClientSessions, calls: Calls, names: tuple[str, ...], *, plain: bool) -> None:
         self._offering = offering
@@ -78,12 +78,12 @@ class Exports:
         self._plain = plain
         self._names: tuple[str, ...] = ()
         self._shared: Upstream | None = None
-        """For clients that cannot be told apart."""
+        """Used for all clients that cannot be told apart."""
         self._each: dict[str, tuple[Upstream, ClientPeer]] = {}
         self._modern: dict[str, Line] = {}
-        """Servers with the newer protocol."""
+        """Connections to servers with the newer protocol."""
         self._seen: dict[str, Line] = {}
-        """Every server."""
+        """The latest connection to each server."""
 
     async def look(self) -> None:
         """Start the servers and read what they offer. Raises PinfoldError."""
@@ -103,7 +103,7 @@ class Exports:
         return self._shared
 
     async def _line_of_all(self, upstream: Upstream, name: str) -> Line:
-        """A shared connection, with the newer protocol if the server has it."""
+        """Return a shared connection, with the newer protocol if the server has it."""
         nobody = RequestPeer()
         speech = Speech(version=LATEST_MODERN_VERSION, client=_US, capabilities={})
         if name in self._modern or name not in self._seen:
@@ -120,7 +120,7 @@ class Exports:
             raise ConfigError(f"{name} cannot be exported: {error.error.message}") from error
         return self._seen[name]
 
-    # --- what is offered
+    # --- capabilities
 
     def has(self, capability: str, *inside: str) -> bool:
         found: list[Json] = [line.capabilities.get(capability) for line in self._seen.values()]
@@ -129,7 +129,7 @@ class Exports:
         return any(one is not None and one is not False for one in found)
 
     def schema_of(self, tool: str) -> Wire | None:
-        """The schema of a tool's arguments, by its public name."""
+        """Return the schema of a tool's arguments, by its public name."""
         known = next((one for one in self._calls.tools if one.name == tool), None)
         if known is not None:
             return known.input_schema
@@ -197,7 +197,7 @@ class Exports:
 
         return list_items
 
-    # --- what is judged
+    # --- requests that policy judges
 
     async def _call_tool(self, context: Context) -> object:
         params = dict(context.params or {})
@@ -242,7 +242,7 @@ class Exports:
         forward = partial(self._forward_request, context, line, call.params)
         return await upstream.forward_call(line, call.server, (call.tool, call.args), forward, client.approve)
 
-    # --- what is not
+    # --- requests that policy does not judge
 
     async def _complete(self, context: Context) -> Answer:
         params = dict(context.params or {})
@@ -256,7 +256,7 @@ class Exports:
                 return await self._forward_to_first(context)
 
     async def _forward_to_first(self, context: Context) -> Answer:
-        """The answer of the first server that does not refuse."""
+        """Return the answer of the first server that does not refuse."""
         refusal: MCPError | None = None
         for server in self._names:
             async with self._line(context, server) as (_client, line):
@@ -292,7 +292,7 @@ class Exports:
         report = context.session.report_progress if wants_progress else None
         return await line.request(context.method, params, on_progress=report)
 
-    # --- over which line
+    # --- connections to the servers
 
     @asynccontextmanager
     async def _line(self, context: Context, server: str) -> AsyncGenerator[tuple[Client, Line]]:
@@ -312,7 +312,7 @@ class Exports:
             yield client, known
 
     async def _upstream(self, client: Client) -> Upstream:
-        """In the client's own session, so that policy knows what the client has read."""
+        """Return the servers in the client's own session, so that policy knows what the client has read."""
         if not client.key:
             return await self._upstream_of_all()
         offered = await self._calls.session_of(client)
@@ -340,7 +340,7 @@ class Exports:
 
 
 def _with_protocol_errors(handler: _Handler) -> Callable[[Context, BaseModel], Awaitable[Json]]:
-    """Turns PinfoldError into a protocol error."""
+    """Wrap a handler so that a PinfoldError becomes a protocol error."""
 
     async def handle(context: Context, _: BaseModel) -> Json:
         try:

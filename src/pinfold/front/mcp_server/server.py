@@ -37,7 +37,7 @@ from pinfold.front.mcp_server.session_view import SessionView
 PATH = "/mcp"
 PORT = 8484
 _BODY = 16 << 20
-"""Bytes of one request: the largest file in base64, and some."""
+"""Most bytes of one request: the largest file in base64, and some room."""
 _CLIENTS = 256
 _WAITING = 128
 _LEAVE_S = 2
@@ -48,7 +48,7 @@ _REMEMBERED = 4096
 EVENTS = 4096
 BYTES = 32 << 20
 _RETRY_MS = 500
-"""When a client whose stream ended reconnects."""
+"""How long a client waits before it reconnects after its stream ended."""
 _ABOUT = (
     "Python in a persistent, isolated session whose steps can be undone. Data stays in the session: print what you need to "
     "see. Without `session` each connection has a session of its own; where there is no connection that lasts, pass on "
@@ -58,17 +58,17 @@ _ABOUT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What is offered."""
+    """What the server offers to clients."""
 
     offering: ClientSessions
     with_agent: bool = False
     exports: tuple[str, ...] = ()
-    """Servers of the user's, by name; `*` for all."""
+    """Names of the user's MCP servers to export; `*` for all."""
     plain_names: bool = False
 
 
 async def _make_server(offer: Offer) -> tuple[Server[Any], Callable[[str], Awaitable[None]]]:
-    """The server, and what to call when a client has gone."""
+    """Return the server, and a callback for when a client has gone."""
     calls = Calls(offer.offering, with_agent=offer.with_agent)
 
     async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
@@ -100,7 +100,7 @@ async def _make_server(offer: Offer) -> tuple[Server[Any], Callable[[str], Await
 
 
 async def serve_stdio(offer: Offer) -> None:
-    """Serve until the client closes standard input, or a signal."""
+    """Serve until the client closes standard input or a signal arrives."""
     async with background() as tasks, offer.offering:
         server, _ = await _make_server(offer)
         tasks.start_soon(_leave_on_signal, offer.offering)
@@ -117,7 +117,7 @@ async def _leave_on_signal(offering: ClientSessions) -> None:
 
 
 async def serve_http(offer: Offer, place: Address, token: str, on_ready: Callable[[str], None]) -> None:
-    """Serve until a signal. `on_ready` gets the address."""
+    """Serve until a signal arrives. `on_ready` gets the address."""
     listener = _listener(place)
     port = listener.getsockname()[1]
     hosts = place.hosts(port)
@@ -129,7 +129,7 @@ async def serve_http(offer: Offer, place: Address, token: str, on_ready: Callabl
             max_sessions=_CLIENTS,
             event_store=RecentEvents(),
             retry_interval=_RETRY_MS,
-            # The guard has checked them already, more strictly.
+            # The guard has already checked the host and origin, more strictly.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
         origins = {*(f"http://{host}" for host in hosts), *place.origins}
@@ -155,7 +155,7 @@ def _listener(place: Address) -> socket.socket:
 
 
 def parse_address(text: str, names: Iterable[str], origins: Iterable[str]) -> Address:
-    """From `HOST:PORT`, `PORT` or `HOST`. Raises ConfigError."""
+    """Parse `HOST:PORT`, `PORT` or `HOST`. Raises ConfigError."""
     host, _, port = text.rpartition(":") if has_port(text) else (text, "", str(PORT))
     if text.isdigit():
         host, port = "", text
@@ -167,7 +167,7 @@ def parse_address(text: str, names: Iterable[str], origins: Iterable[str]) -> Ad
 
 
 class Guard:
-    """`hosts` and `origins` are exact, with their port. A refusal repeats nothing of the request."""
+    """Checks every request. `hosts` and `origins` are exact, with port. A refusal repeats nothing of the request."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class Guard:
             await refusal(scope, receive, send)
             return
         session = only_value(headers, SESSION)
-        # The request that opens a session does not know its id yet.
+        # The request that opens a session has no session id yet.
         client = self._clients.get(session) or secrets.token_hex(8)
 
         async def send_and_note(message: Message) -> None:
@@ -237,7 +237,7 @@ def _refuse(status: int, words: str, more: Mapping[str, str] | None = None) -> P
 
 
 _client: ContextVar[str] = ContextVar("client", default="")
-"""The SDK names streams by request number, which clients share: this tells clients apart."""
+"""Tells clients apart, because the SDK names streams by request number, which several clients may use."""
 
 
 @dataclass(frozen=True, slots=True)

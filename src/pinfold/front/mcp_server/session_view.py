@@ -1,6 +1,6 @@
 """The view of a session for hosts with MCP Apps (SEP-1865): one `ui://` resource that shows results of the tools.
 
-It is added to the answers of clients that name the extension. For all others the server is as without it.
+It is added to the answers to clients that declare the extension. Other clients see nothing of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LINE = 200
 _TABLES = 4
 _TABLE_BYTES = 200_000
 _META: dict[str, Json] = {"ui": {"prefersBorder": True}}
-"""Without `csp`: hosts then allow no address at all."""
+"""It has no `csp`, so hosts let the view load from no address at all."""
 _RESOURCE: dict[str, Json] = {
     "uri": URI,
     "name": "session",
@@ -45,7 +45,7 @@ _Json: TypeAlias = dict[str, Json]
 
 
 class SessionView:
-    """Middleware of the server."""
+    """Server middleware that adds the view to answers."""
 
     def __init__(self, offering: ClientSessions) -> None:
         self._offering = offering
@@ -82,13 +82,13 @@ class SessionView:
         turn = (context.params or {}).get("name") == "ask"
         try:
             about = await _describe(offered, structure.get("cell"), of_turn=turn)
-        except PinfoldError:  # the log cannot be read; the result counts
+        except PinfoldError:  # the log cannot be read; the result is still good
             return result
         return {**result, "_meta": {**(result.get("_meta") or {}), ABOUT: about}}
 
 
 async def _describe(offered: ClientSession, shown: int | None, *, of_turn: bool) -> _Json:
-    """The cells of a session, and the tables of cell `shown`, or of the last turn."""
+    """Return the cells of a session, and the tables of cell `shown` or, with `of_turn`, of the last turn."""
     history = await offered.history()
     cells = [
         {
@@ -115,7 +115,7 @@ async def _read_tables(
 
 def _is_supported(context: Context) -> bool:
     has = context.session.client_capabilities
-    # The session has them after `initialize`, whose own parameters they are.
+    # The session knows the capabilities only after `initialize`, whose parameters hold them.
     given = (
         context.params if context.method == "initialize" else {"capabilities": {"extensions": has and has.extensions}}
     )
@@ -139,7 +139,7 @@ def _link_tools(result: _Json) -> _Json:
 
 
 async def _list(context: Context, call_next: CallNext, key: str) -> _Json:
-    """What exported servers have, if any does."""
+    """Return the lists of exported servers, or an empty list if none has any."""
     try:
         return cast(_Json, await call_next(context))
     except MCPError as error:
@@ -149,6 +149,6 @@ async def _list(context: Context, call_next: CallNext, key: str) -> _Json:
 
 
 def _serialize(context: Context, answer: _Json) -> _Json:
-    """With the fields that the client's version of the protocol has."""
+    """Serialize an answer with the fields that the client's version of the protocol has."""
     whole = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **answer}
     return serialize_server_result(context.method, context.protocol_version, whole)

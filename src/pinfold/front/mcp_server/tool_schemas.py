@@ -1,4 +1,4 @@
-"""The tools a client is offered: arguments, results and hints. Schemas and checks come from the same types."""
+"""The tools that clients can call: arguments, results and hints. Schemas and checks come from the same types."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class CellResult(Struct, frozen=True, kw_only=True):
     status: str
     """ok, error, interrupted, timeout, killed, denied or not_run."""
     cell: int | None
-    """Its number, for undo."""
+    """The cell's number, for undo."""
     stdout: str
     stderr: str
     value: str | None
@@ -145,9 +145,9 @@ class FileResult(Struct, frozen=True, kw_only=True):
     path: str
     size: int
     text: str | None
-    """Its content where that is UTF-8."""
+    """The content if it is UTF-8."""
     base64: str | None
-    """Its content where that is not."""
+    """The content if it is not UTF-8."""
 
 
 class PutResult(Struct, frozen=True, kw_only=True):
@@ -186,7 +186,7 @@ class ToolDeclaration:
     reaches_out: bool = False
 
     def wire(self) -> dict[str, Json]:
-        """As `tools/list` has it."""
+        """Return the tool's entry in `tools/list`."""
         return {
             "name": self.name,
             "title": self.title,
@@ -212,7 +212,7 @@ def _schema(type_: type[Struct]) -> dict[str, Json]:
 
 
 SANDBOX = (
-    # It reaches hosts that the user has listed, or agrees to.
+    # run_python reaches hosts that the user has listed, or agrees to.
     ToolDeclaration("run_python", "Run Python", RunPython, CellResult, destroys=True, reaches_out=True),
     ToolDeclaration("fork", "Fork a session", Fork, SessionResult),
     ToolDeclaration("undo", "Undo", UndoArguments, RewoundResult, destroys=True),

@@ -54,7 +54,7 @@ def _end(end: Ended, calls: list[Called], ids: dict[str, Json]) -> dict[str, Jso
 
 
 class _RunEvents:
-    """Every message and reasoning is closed before the next begins."""
+    """Builds the events of a run. Each message and each reasoning is closed before the next begins."""
 
     def __init__(self, run: str) -> None:
         self.text = ""
@@ -62,7 +62,7 @@ class _RunEvents:
         self._run = run
         self._count = 0
         self._open: tuple[str, int] | None = None
-        """What is open: words or thoughts, and of which message."""
+        """The open part: `TEXT` or `REASONING`, and the number of its message."""
 
     @property
     def _id(self) -> str:
@@ -104,7 +104,7 @@ class _RunEvents:
 
 
 def _chat_message(given: dict[str, Json]) -> dict[str, Json]:
-    """A message of AG-UI as chat completions have it."""
+    """Convert a message of AG-UI to the format of chat completions."""
     content: Json = given.get("content")
     if isinstance(content, list):
         content = [_part(as_object(part)) for part in cast("list[Json]", content)]

@@ -1,4 +1,4 @@
-"""What is in a session: questions that wait, variables, displays, files of the workspace, what left this machine, and exports."""
+"""A session's contents: pending approvals, variables, displays, workspace files, data sent out, and exports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BLOCK = 1 << 20
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """A question that waits for an answer; `shows` is exactly what is decided on."""
+    """A pending approval; `request.shows` is exactly what is decided on."""
 
     id: ActionId
     action: Action
@@ -64,7 +64,7 @@ async def decide(call: Call[Nothing, Answer]) -> None:
     await link.submit(decision)
 
 
-# --- what is in the session
+# --- contents
 
 
 class VariableList(Struct, frozen=True):
@@ -128,7 +128,7 @@ async def export(call: Call[ExportQuery, Nothing]) -> Response:
     return FileResponse(path, filename=name, media_type=BINARY, background=gone)
 
 
-# --- the files of its workspace
+# --- workspace files
 
 
 class FolderQuery(Given, kw_only=True, frozen=True):

@@ -1,4 +1,4 @@
-"""What one endpoint of the server takes and gives, as types: for the code that serves it and for its description."""
+"""Endpoints with typed input and output, used both to serve requests and to describe the API."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Body = TypeVar("Body")
 
 
 class BadInput(PinfoldError):
-    """A request that is not well formed; `param` names the part."""
+    """The request is malformed; `param` names the part."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -54,9 +54,9 @@ _STATUS: tuple[tuple[type[Exception], int, int], ...] = (
     (msgspec.ValidationError, 422, 400),
     (msgspec.DecodeError, 400, 400),
     (CommandRefused, 409, 409),
-    (PinfoldError, 409, 400),  # it is well formed, and cannot be done as things are
+    (PinfoldError, 409, 400),  # well formed, but impossible in the current state
 )
-"""What each failure is told as, in our own protocol and in those of others, whose clients send again after 409."""
+"""Status of each failure in Pinfold's own API, and in foreign protocols, whose clients would retry after 409."""
 
 
 class Nothing(Struct, frozen=True):
@@ -64,11 +64,11 @@ class Nothing(Struct, frozen=True):
 
 
 class Given(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
-    """What a client sends."""
+    """Base of the types that clients send."""
 
 
 class Call(Struct, Generic[Query, Body]):
-    """One request, read."""
+    """One request with its parsed query and body."""
 
     request: Request
     query: Query
@@ -88,12 +88,12 @@ class Call(Struct, Generic[Query, Body]):
 
     @property
     def client(self) -> str:
-        """Who asks; empty where that is not known."""
+        """Name of the client that sent the request; empty if unknown."""
         return self.request.scope.get(CLIENT, "")
 
 
 class Endpoint(Struct, Generic[Query, Body], frozen=True):
-    """`answer` is the type of a JSON answer; without, it is `media`, or nothing at all."""
+    """`answer` is the type of a JSON answer. Without it, the answer has the content type `media`, or no body."""
 
     method: str
     path: str
@@ -107,9 +107,9 @@ class Endpoint(Struct, Generic[Query, Body], frozen=True):
     upload: str = ""
     """The content type of a body that is not JSON."""
     form: dict[str, Json] = {}
-    """The fields of a form, the first of which is needed."""
+    """The fields of a form, the first of which is required."""
     is_public: bool = False
-    """The gate lets it through without a token."""
+    """True if the gate lets its requests through without a token."""
 
     async def serve(self, request: Request) -> Response:
         try:
@@ -132,7 +132,7 @@ AnyEndpoint: TypeAlias = Endpoint[Any, Any]
 
 
 def routes_of(endpoints: Iterable[AnyEndpoint]) -> list[Route]:
-    """One for each path: a wrong method is told which ones there are."""
+    """Return one route for each path, so that the answer to a wrong method names the allowed ones."""
     by_path: dict[str, dict[str, AnyEndpoint]] = {}
     for one in endpoints:
         by_path.setdefault(one.path, {})[one.method] = one
@@ -153,12 +153,12 @@ async def _read_body(request: Request, kind: Any) -> Any:
     if not is_typeddict(kind):
         return decode_json(body, kind)
     whole = decode_json(body, dict[str, Json])
-    convert(whole, kind)  # it names what is read; the rest is passed on
+    convert(whole, kind)  # checks the fields that are read; the rest is passed on
     return whole
 
 
 def attachment(name: str) -> dict[str, str]:
-    """The header of a download: browsers save it under this name and never show it."""
+    """Return the header of a download, with which browsers save it under this name and never show it."""
     return {"content-disposition": f"attachment; filename*=utf-8''{quote(name)}"}
 
 
@@ -167,7 +167,7 @@ def json_response(value: object, status: int = 200, headers: Mapping[str, str] |
 
 
 def failure(error: Exception, *, is_foreign: bool = False) -> Response:
-    """What went wrong, in one line; what we did not expect is logged and not shown."""
+    """Describe an error in one line. An unexpected error is logged, not shown."""
     for kind, own, foreign in _STATUS:
         if isinstance(error, kind):
             status = foreign if is_foreign else own

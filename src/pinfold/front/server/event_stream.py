@@ -15,19 +15,19 @@ from pinfold.events import Delta, Entry, Json, encode, entry_line
 
 BEAT = ": waiting\n\n"
 BEAT_S = 15.0
-"""This comment is sent when nothing else was for this long, so that a lost connection is noticed."""
+"""`BEAT` is sent after this long without other data, so that a lost connection is noticed."""
 SLOW_S = 30.0
-"""A reader that takes nothing for this long is cut off; it can resume."""
+"""A reader that does not read for this long is cut off; it can resume."""
 RETRY_MS = 1000
 _TOGETHER = 16_384
-"""Characters of events that are sent at once, where so much is there."""
+"""About how many characters of events are sent in one message."""
 _TURN = 8
-"""Messages before others have their turn."""
+"""Messages to send before other tasks may run."""
 HEADERS = {"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"}
 
 
 class EventStream(Response):
-    """Sends the lines of `chunks` until they end, or the reader is gone or too slow; a comment where there are none for a while."""
+    """Sends `chunks` until they end, or the reader is gone or too slow; during a long pause it sends a comment."""
 
     def __init__(
         self, chunks: AsyncGenerator[str], headers: Mapping[str, str] | None = None, *, slow_s: float = SLOW_S
@@ -43,7 +43,7 @@ class EventStream(Response):
         try:
             await self._send_all(receive, send)
         finally:
-            with anyio.CancelScope(shield=True):  # now, not when it is collected: it holds a subscription
+            with anyio.CancelScope(shield=True):  # closed now, not at garbage collection: it holds a subscription
                 await self._chunks.aclose()
 
     async def _send_all(self, receive: Receive, send: Send) -> None:
@@ -55,7 +55,7 @@ class EventStream(Response):
             async for chunk in self._chunks:
                 await self._send(send, chunk)
                 sent += 1
-                if sent % _TURN == 0:  # what is stored comes without a wait: others have their turn too
+                if sent % _TURN == 0:  # stored events come without a wait, so let other tasks run
                     await anyio.lowlevel.checkpoint()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -65,7 +65,7 @@ class EventStream(Response):
         self._is_sending = False
 
     async def _watch(self, send: Send, scope: anyio.CancelScope) -> None:
-        """One clock for the stream: a limit around each message would cost more than the message."""
+        """Watch the whole stream with one timer: a timeout around each message would cost more than the message."""
         while True:
             await anyio.sleep(min(BEAT_S, self._slow_s))
             waited_s = anyio.current_time() - self._sent_at
@@ -83,7 +83,7 @@ async def _wait_until_gone(receive: Receive, scope: anyio.CancelScope) -> None:
 
 
 async def stream_events(link: Link, after: int) -> AsyncGenerator[str]:
-    """All events after this one, then all that come. Deltas have no number: who resumes gets the whole instead."""
+    """Yield all events after `after`, stored and future. Deltas have no number, so they are not sent again."""
     yield f"retry: {RETRY_MS}\n\n"
     try:
         async with link.subscribe(after) as feed:
@@ -94,7 +94,7 @@ async def stream_events(link: Link, after: int) -> AsyncGenerator[str]:
 
 
 def _lines_ready(first: Entry | Delta, feed: AsyncIterator[Entry | Delta]) -> str:
-    """It, and what else needs no wait: one message to the reader costs much more than one more line in it."""
+    """Return `first` and all else that is ready, because a message costs much more than another line in it."""
     lines, size, item = list[str](), 0, first
     while item is not None:
         lines.append(sse_line(item))

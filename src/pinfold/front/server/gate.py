@@ -1,4 +1,4 @@
-"""Who may send requests to the server: one check outside everything else, which refuses what it does not know."""
+"""Decides which requests may reach the server: one outermost check, which refuses what it does not know."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pinfold.front.http_server import only_value
 
 CODE_S = 60.0
-"""How long a login code or a download ticket is good for."""
+"""How long a login code or a download ticket is valid."""
 BODY = 32 << 20
-"""Bytes of one request."""
+"""Most bytes of one request."""
 UPLOAD = 2 << 30
 CLIENT = "pinfold.client"
-"""Where the gate notes who asks."""
+"""Key of the ASGI scope under which the gate stores the client's name."""
 TICKET = "ticket"
-"""The parameter of a download that brings one instead of a token."""
+"""Query parameter of a download that has a ticket instead of a token."""
 _KEPT = 1024
 _BEARER = "bearer "
 _PUBLIC = frozenset(
@@ -31,11 +31,11 @@ _PUBLIC = frozenset(
 )
 _ASSETS = "/assets/"
 _FORM_TYPES = frozenset({"", "text/plain", "multipart/form-data", "application/x-www-form-urlencoded"})
-"""What a page of another site can send without asking first."""
+"""Content types that a page of another site can send without a CORS preflight."""
 
 
 class _Expiring:
-    """Secrets that are good once, for a while."""
+    """Secrets that are valid once, for a limited time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -54,9 +54,9 @@ class _Expiring:
 
 
 class Credentials:
-    """The token of API clients, the tokens of pages, codes to log in with and tickets for downloads.
+    """The token of API clients, the tokens of web pages, login codes and download tickets.
 
-    A page's token is made from that of API clients, so that a page stays logged in when the server is started again.
+    A page's token is derived from that of API clients, so that a page stays logged in when the server restarts.
     """
 
     def __init__(self, token: str, clock: Callable[[], float] = monotonic) -> None:
@@ -68,7 +68,7 @@ class Credentials:
         return self._codes.issue()
 
     def log_in(self, code: str) -> str | None:
-        """A token for a page; None if the code is not good."""
+        """Return a token for a page; None if the code is not valid."""
         return self._page_token(secrets.token_hex(16)) if self._codes.redeem(code) else None
 
     def issue_ticket(self, path: str) -> str:
@@ -78,7 +78,7 @@ class Credentials:
         return self._tickets.redeem(ticket, path)
 
     def name_of(self, token: str) -> str:
-        """Who brings this token, by a name that tells nothing of it; empty if it is not known."""
+        """Return a name for the client with this token that reveals nothing of it; empty if the token is unknown."""
         name = token.partition(".")[0]
         given = token.encode("utf-8", "replace")
         if hmac.compare_digest(given, self._token):
@@ -92,7 +92,7 @@ class Credentials:
 
 
 class Gate:
-    """Refuses, or passes on. `hosts` are exact, with their port. A refusal repeats nothing of the request."""
+    """Refuses requests or passes them on. `hosts` are exact, with port. A refusal repeats nothing of the request."""
 
     def __init__(self, app: ASGIApp, credentials: Credentials, hosts: Iterable[str]) -> None:
         self.app = app
@@ -155,7 +155,7 @@ _KINDS = {401: "authentication", 403: "permission", 404: "not_found", 409: "conf
 
 
 def error_body(message: str, status: int, code: str, param: str | None = None) -> dict[str, dict[str, str | None]]:
-    """As clients of OpenAI know it; `code` is our own name of what is wrong."""
+    """Return an error in OpenAI's format; `code` is Pinfold's own name for the error."""
     kind = _KINDS.get(status, "server" if status >= 500 else "invalid_request")
     return {"error": {"message": message, "type": f"{kind}_error", "param": param, "code": code}}
 
@@ -179,7 +179,7 @@ def _has_body(headers: Headers) -> bool:
 
 
 class BodyTooLarge(Exception):
-    """More bytes came than a request may have."""
+    """A request has more bytes than allowed."""
 
 
 def _limited(scope: Scope, receive: Receive) -> Receive:

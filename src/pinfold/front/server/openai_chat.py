@@ -1,5 +1,6 @@
-"""`/v1/chat/completions`, `/v1/models` and `/v1/embeddings`, in OpenAI's formats: a turn of the agent or one question to a plain
-model, the models there are, and texts as vectors.
+"""`/v1/chat/completions`, `/v1/models` and `/v1/embeddings`, in OpenAI's formats.
+
+A completion is a turn of the agent, or one question to a plain model.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from pinfold.front.server.wire_input import WireInput, as_object, read_chat, rea
 
 
 class ChatAnswer(Struct):
-    """Collects pieces: the whole message, and what each piece adds to it."""
+    """Collects the pieces of a turn into a message, and tells what each piece adds to it."""
 
     text: str = ""
     thoughts: str = ""
@@ -44,7 +45,7 @@ class ChatAnswer(Struct):
     message: int | None = None
 
     def add(self, piece: Piece) -> dict[str, Json]:
-        """The delta of a chunk; empty if there is nothing to send."""
+        """Add a piece and return the delta of a chunk; empty if there is nothing to send."""
         match piece:
             case Said(text=text, message=message):
                 if self.message not in (None, message) and self.text:
@@ -77,7 +78,7 @@ class ChatAnswer(Struct):
 
 
 class _Reply(Struct, frozen=True):
-    """What every body and chunk of one completion has."""
+    """What every body and chunk of one completion share."""
 
     wire: Wire
     given: WireInput

@@ -1,4 +1,4 @@
-"""`/v1/responses`: turns as responses that can be streamed, fetched again, gone on from, cancelled and deleted."""
+"""`/v1/responses`: turns as responses that can be streamed, fetched again, continued, cancelled and deleted."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _RUNNING = ("queued", "in_progress")
 
 
 class StoredResponse(Struct, frozen=True, kw_only=True):
-    """A response without what it says, which is in the log of its session."""
+    """A response without its output, which is in the log of its session."""
 
     id: str
     created_at: int
     echo: dict[str, Json]
-    """What the request asked for, as a response repeats it."""
+    """The request's parameters, as a response repeats them."""
     place: TurnPlace | None = None
     body: dict[str, Json] | None = None
-    """The whole response, where no session has it."""
+    """The whole response, if it has no session."""
 
     @property
     def only_answer(self) -> bool:
@@ -42,7 +42,7 @@ class StoredResponse(Struct, frozen=True, kw_only=True):
         return must_call or as_object(self.echo["text"]).get("format") != {"type": "text"}
 
     def build(self, items: list[dict[str, Json]], end: Ended | None) -> dict[str, Json]:
-        """The response so far, or as it ended."""
+        """Return the response so far, or as it ended."""
         status = _STATUS.get(end.status, end.status) if end else "in_progress"
         failed = {"code": "server_error", "message": end.error} if end and status == "failed" else None
         cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
@@ -61,7 +61,7 @@ class StoredResponse(Struct, frozen=True, kw_only=True):
 
 
 def _echo(body: Mapping[str, Json], terms: CallerTerms, model: str) -> dict[str, Json]:
-    """The request's parts that a response repeats. Those that a turn does not have are as usual."""
+    """Return the request's parameters that a response repeats, with OpenAI's defaults for those that are not given."""
     form = as_object(body.get("text")).get("format") or {"type": "text"}
     if form.get("type") == "json_schema":
         form = {"description": None, "strict": True, "name": "answer", **form}
@@ -113,7 +113,7 @@ def _echo(body: Mapping[str, Json], terms: CallerTerms, model: str) -> dict[str,
 
 
 class _Work(Struct, frozen=True):
-    """A response under way."""
+    """A response in progress."""
 
     wire: Wire
     given: WireInput
@@ -218,7 +218,7 @@ async def delete_response(call: Call[Nothing, Nothing]) -> Deleted:
 
 
 async def cancel_response(call: Call[Nothing, Nothing]) -> dict[str, Json]:
-    """Only what was begun in the background can be cancelled, as with OpenAI; other turns by `Interrupt`."""
+    """Cancel a response that is still running, and return it."""
     wire = wire_of(call.request)
     stored = _find(wire, call.request.path_params["response"])
     body = await _read_again(wire, stored)

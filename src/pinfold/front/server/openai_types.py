@@ -1,4 +1,4 @@
-"""What clients of OpenAI's protocols and AG-UI send and get, as far as we read and write it. Clients may send more."""
+"""The fields of OpenAI's protocols and AG-UI that Pinfold reads and writes. Clients may send more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ChatMessage(TypedDict, total=False):
 
 
 class TurnRequest(TypedDict, total=False):
-    """What chat completions and responses have in common."""
+    """The fields that chat completions and responses have in common."""
 
     model: str | None
     stream: bool | None
@@ -110,7 +110,7 @@ class ResponseUsage(TypedDict):
 
 
 class ResponseRecord(TypedDict):
-    """With what the request asked for besides."""
+    """A response; it also repeats the parameters of the request."""
 
     id: str
     object: Literal["response"]

@@ -1,4 +1,4 @@
-"""The description of the server's interface, made from its endpoints: as OpenAPI and as a page."""
+"""Describes the server's API from its endpoints, as an OpenAPI document and as a web page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
 
 
 def describe(endpoints: Sequence[AnyEndpoint]) -> dict[str, Json]:
-    """An OpenAPI 3.1 document."""
+    """Return an OpenAPI 3.1 document."""
     types = [one for each in endpoints for one in (each.body, each.answer) if one not in (None, Nothing)]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     known = dict(zip(map(repr, types), schemas, strict=True))
@@ -77,7 +77,7 @@ def _operation(one: AnyEndpoint, schemas: dict[str, Json]) -> dict[str, Json]:
 
 
 def _is_needed(kind: object) -> bool:
-    """Whether a body must be sent: not if each of its fields may be left out."""
+    """True if a body must be sent; False if each of its fields may be left out."""
     return not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)) or any(
         field.required for field in msgspec.structs.fields(kind)
     )
@@ -109,7 +109,7 @@ def _query_parameters(one: AnyEndpoint) -> list[dict[str, Json]]:
 
 
 def to_page(endpoints: Sequence[AnyEndpoint]) -> str:
-    """A plain page for people; programs read /openapi.json."""
+    """Return a plain page for people; programs read /openapi.json."""
     rows = "".join(
         f"<tr><td><code>{one.method}</code></td><td><code>{escape(_plain(one.path))}</code></td>"
         f"<td>{escape(one.summary)}</td></tr>"

@@ -1,4 +1,4 @@
-"""The output of a response: its items, and the events that build them, in the order clients expect."""
+"""The output of a response: its items, and the events that build them, in the order that clients expect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pinfold.events import Json
 
 
 class ResponseItems:
-    """Takes pieces of a turn. Ids are the same whenever the same turn is read."""
+    """Builds items from the pieces of a turn. Ids are the same each time the same turn is read."""
 
     def __init__(self, response: str) -> None:
         self.output: list[dict[str, Json]] = []
@@ -17,17 +17,17 @@ class ResponseItems:
         self.end: Ended | None = None
         self._name = response.removeprefix("resp_")
         self._open: dict[str, Json] | None = None
-        """The item under way, with its text."""
+        """The item in progress; its text so far is in `_text`."""
         self._text = ""
         self._message = -1
 
     @property
     def text(self) -> str:
-        """All words to the user."""
+        """All text for the user."""
         return "".join(one["content"][0]["text"] for one in self.output if one["type"] == "message")
 
     def add(self, piece: Piece) -> Iterator[dict[str, Json]]:
-        """The events that it leads to."""
+        """Add a piece and yield the events that it causes."""
         match piece:
             case Said(text=text, message=message):
                 if self._kind != "message" or message != self._message:
@@ -48,7 +48,7 @@ class ResponseItems:
                 yield from self._close(incomplete=piece.status in ("incomplete", "cancelled"))
 
     def take(self, piece: Piece) -> None:
-        """Without events."""
+        """Add a piece, without events."""
         for _ in self.add(piece):
             pass
 
@@ -84,10 +84,10 @@ class ResponseItems:
         yield self._on_item("response.reasoning_summary_part.added", summary_index=0, part=part)
 
     def _close(self, *, incomplete: bool = False) -> Iterator[dict[str, Json]]:
-        """End the item under way."""
+        """End the item in progress."""
         if self._open is None:
             return
-        if self._kind == "message" and self.end is None:  # clients put the texts of a response together as they are
+        if self._kind == "message" and self.end is None:  # clients join the texts of a response without a separator
             yield self._delta("response.output_text.delta", "\n\n", content_index=0, logprobs=[])
         item, text = self._open, self._text
         if item["type"] == "message":

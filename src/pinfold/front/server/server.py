@@ -1,4 +1,4 @@
-"""`pinfold serve`: routes, gate and uvicorn put together, and taken down without losing a session."""
+"""`pinfold serve`: combines routes, gate and uvicorn, and shuts down without losing a session."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WAITING = 1024
 _LEAVE_S = 3
 """How long open streams may take to end."""
 _KEEP_S = 75
-"""How long an unused connection stays open: longer than clients keep theirs, so that none sends into one that is being closed."""
+"""How long an idle connection stays open: longer than clients keep theirs, so that no request meets a closing one."""
 _DESCRIPTORS = 65_536
 _TRIED = 50
 
@@ -124,7 +124,7 @@ async def describe_page(_: Request) -> Response:
 
 
 async def explain_refusal(_: Request, error: Exception) -> Response:
-    """There is no such path, or it does not take this method."""
+    """Answer a request for an unknown path, or with a method that the path does not take."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
@@ -134,7 +134,7 @@ async def explain_refusal(_: Request, error: Exception) -> Response:
 
 
 def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]) -> Gate:
-    """Everything behind the gate; nothing is served without it."""
+    """Build the app behind the gate; nothing is served without the gate."""
     routes: list[BaseRoute] = [
         Route("/", asset),
         Route("/assets/{name}", asset),
@@ -150,7 +150,7 @@ def make_app(sessions: ServedSessions, credentials: Credentials, hosts: set[str]
 
 
 class AccessLog:
-    """One line of JSON for each request: nothing of its query, headers or body."""
+    """Logs one line of JSON for each request, with nothing of its query, headers or body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -179,7 +179,7 @@ class AccessLog:
             access_log.info("%s", json.dumps(line))
 
 
-# --- life
+# --- serving
 
 
 class Started(Struct, frozen=True):
@@ -189,7 +189,7 @@ class Started(Struct, frozen=True):
 
 
 async def serve(sessions: ServedSessions, address: Address, token: str, on_ready: Callable[[Started], None]) -> None:
-    """Serve until a signal. Every session can be resumed afterwards."""
+    """Serve until a signal arrives. Every session can be resumed afterwards."""
     raise_descriptor_limit()
     listener = listen(address)
     port = listener.getsockname()[1]
@@ -215,7 +215,7 @@ async def serve(sessions: ServedSessions, address: Address, token: str, on_ready
 
 
 def raise_descriptor_limit() -> None:
-    """Every reader and every session takes descriptors; the usual limit is for programs that use select()."""
+    """Raise the limit: every reader and session takes descriptors, and the default is meant for select()."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -223,7 +223,7 @@ def raise_descriptor_limit() -> None:
 
 
 def listen(address: Address) -> socket.socket:
-    """Raises ConfigError, which names a free port where this one is taken."""
+    """Return a bound socket. Raises ConfigError, which names a free port if this one is taken."""
     try:
         listener = address.bind()
     except OSError as error:
@@ -232,7 +232,7 @@ def listen(address: Address) -> socket.socket:
             words = f"port {address.port} is taken; --port {free} is free" if free else f"port {address.port} is taken"
             raise ConfigError(words) from error
         raise ConfigError(f"cannot listen at {address.host}:{address.port}: {error.strerror}") from error
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # else what was sent to a reader that takes nothing is kept until it goes
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # else data for a stalled reader is kept until it disconnects
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(2000 * SLOW_S))
     return listener
 

@@ -1,4 +1,4 @@
-"""The sessions API: sessions, commands, events, approvals, variables and exports."""
+"""The sessions API: sessions, commands and events. `contents_api` has what a session contains."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _DEMO = "pinfold-demo"
 
 
 class SessionRecord(Struct, frozen=True, kw_only=True):
-    """A session, as far as can be told without opening it."""
+    """What is known of a session without opening it."""
 
     id: str
     title: str
@@ -67,9 +67,9 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     source: str | None = None
     """The session it was forked from."""
     matches: tuple[str, ...] = ()
-    """Where the words were found that were searched for."""
+    """Lines in which the searched words were found."""
     status: SessionStatus | None = None
-    """Of one that is live, when it is asked for alone."""
+    """Status of a live session; given only for a single session, not in lists."""
 
 
 def record_of(stored: StoredSession, matches: Iterable[str] = (), status: SessionStatus | None = None) -> SessionRecord:
@@ -103,12 +103,12 @@ class About(Struct, frozen=True, kw_only=True):
     version: str
     workspace: str
     model: str
-    """Of new sessions; empty: none is set."""
+    """Model of new sessions; empty if none is set."""
     mode: str
     models: tuple[str, ...]
     modes: tuple[str, ...]
     examples: tuple[Example, ...]
-    """For the demo table."""
+    """Prompts for the demo table."""
 
 
 EXAMPLES = (
@@ -159,9 +159,9 @@ class NewSession(Given, kw_only=True, frozen=True):
     model: str | None = None
     mode: Mode | None = None
     workspace: Annotated[str, Meta(pattern="^/")] | None = None
-    """The whole path of a folder. Default: the one the server works in."""
+    """Absolute path of a folder. Default: the server's folder."""
     demo: bool = False
-    """In a folder of its own, with the demo table."""
+    """Work in a separate folder that holds the demo table."""
 
 
 async def create_session(call: Call[Nothing, NewSession]) -> SessionRecord:
@@ -215,7 +215,7 @@ async def remove_session(call: Call[Nothing, Nothing]) -> None:
 class ForkRequest(Given, kw_only=True, frozen=True):
     title: str = ""
     to: int | None = None
-    """Go on with the variables as they were after this cell, 0 being the start; files stay as they are."""
+    """Continue with the variables as they were after this cell; 0 is the start. Files stay as they are."""
 
 
 async def fork_session(call: Call[Nothing, ForkRequest]) -> SessionRecord:
@@ -228,9 +228,9 @@ async def fork_session(call: Call[Nothing, ForkRequest]) -> SessionRecord:
 
 class Accepted(Struct, frozen=True):
     id: str
-    """Of the turn or the cell that the command begins; empty for other commands."""
+    """Id of the turn or cell that the command begins; empty for other commands."""
     seq: int
-    """Events after this one tell what came of it."""
+    """Events after this number show the effects of the command."""
 
 
 class SayRequest(Given, kw_only=True, frozen=True, tag_field="kind", tag="Say"):

@@ -1,4 +1,4 @@
-"""What the routes of the OpenAI protocols share: which session a request means, how its turn is begun."""
+"""Shared by the routes of the OpenAI protocols: finds the session that a request means, and starts its turn."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 AGENT = "pinfold"
 SESSION = "x-pinfold-session"
 KEY_HEADERS = (SESSION, "x-openwebui-chat-id", "x-librechat-conversation-id")
-"""Headers that name a conversation, in this order."""
+"""Headers that name a conversation, by precedence."""
 _EARLIER = 40_000
-"""Characters of an earlier conversation that a new session is told."""
+"""Most characters of an earlier conversation that a new session gets."""
 _WHOLE = 8000
-"""Bytes of an attached text that the model is told at once."""
+"""Largest attached text, in bytes, that is part of the message."""
 _ATTACHMENTS = "attachments"
 _SETTINGS = ("temperature", "top_p", "seed", "stop", "frequency_penalty", "presence_penalty")
 
@@ -64,17 +64,17 @@ class StoredFile(Struct, frozen=True, kw_only=True):
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """Who asks, and in which conversation."""
+    """The client that sent a request, and its conversation."""
 
     key: str = ""
-    """Names the conversation, if anything does."""
+    """Name of the conversation, if the request has one."""
     session: str = ""
-    """The session itself, if it is named."""
+    """Id of the session, if the request names it."""
     client: str = ""
 
 
 class Wire:
-    """One for the server."""
+    """State that the routes share; there is one for each server."""
 
     def __init__(self, sessions: ServedSessions) -> None:
         self.sessions = sessions
@@ -84,7 +84,7 @@ class Wire:
         self._opening: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def is_agent(self, model: str) -> bool:
-        """Raises BadInput for a name that nothing has."""
+        """True if the name means the agent, False for a plain model. Raises BadInput if it is unknown."""
         if mode_of(model) is not None:
             return True
         if not await anyio.to_thread.run_sync(self.models.has, model):
@@ -94,21 +94,21 @@ class Wire:
     async def begin(
         self, given: WireInput, terms: CallerTerms, *, model: str, caller: Caller, after: TurnPlace | None = None
     ) -> TurnRun:
-        """Start the turn that a request means. `after`: the turn it goes on from."""
+        """Start the turn that a request means. `after`: the turn that it continues."""
         if results := given.results:
             place = self.records.get("call", next(iter(results)), TurnPlace)
             if place is None:
                 raise BadInput(f"no call {next(iter(results))} waits for a result")
             link = await self.sessions.link(place.session)
             return await self.turns.start(link, Prompt(results=results, at=place), terms)
-        # Two first requests of one conversation must not begin two sessions.
+        # Two concurrent first requests of a conversation must not begin two sessions.
         async with self._opening.setdefault(caller.key or events.new_turn_id(), anyio.Lock()):
             link, is_new = await self._find(given, model, caller, after)
         say = await self._say(link, given, terms, tell_past=is_new)
         return await self.turns.start(link, Prompt(say=say), terms)
 
     async def _find(self, given: WireInput, model: str, caller: Caller, after: TurnPlace | None) -> tuple[Link, bool]:
-        """The session, and whether it is new."""
+        """Return the session, and whether it is new."""
         key, past = caller.key, after
         known = caller.session or (self.records.get("key", key, str) if key else None)
         if given.before and not (after or caller.session):
@@ -150,7 +150,7 @@ class Wire:
         return events.Say(turn=events.new_turn_id(), text="\n\n".join(filter(None, words)), images=images)
 
     def files_in(self, messages: Iterable[WireMessage]) -> list[AttachedFile]:
-        """With what was uploaded before. Raises BadInput."""
+        """Return the attached files, including those uploaded earlier. Raises BadInput."""
         found: list[AttachedFile] = []
         for file in (file for one in messages for file in one.files):
             if file.file_id:
@@ -163,9 +163,9 @@ class Wire:
         return found
 
     def remember(self, given: WireInput, place: TurnPlace, calls_made: Iterable[Called], text: str) -> None:
-        """So that the next request of this conversation finds its way.
+        """Record the conversation, so that its next request finds the session.
 
-        Two sessions in which the same was said cannot be told apart: neither goes on without a key, and the next request begins a new one.
+        Two sessions with the same conversation cannot be told apart: without a key, the next request begins a new one.
         """
         calls = tuple((call.id, call.name, call.arguments) for call in calls_made)
         digest = digest_messages([*given.messages, WireMessage(role="assistant", text=text, calls=calls)])
@@ -176,7 +176,7 @@ class Wire:
         self.records.put("prefix", digest, place)
 
     def plain_request(self, given: WireInput, terms: CallerTerms, body: Mapping[str, Json]) -> ModelRequest:
-        """For a model without a session."""
+        """Build the request to a model without a session."""
         blobs: dict[BlobId, bytes] = {}
         messages: list[events.Message] = []
         for one in given.messages:
@@ -211,7 +211,7 @@ def wire_of(request: Request) -> Wire:
 
 
 def mode_of(model: str) -> Mode | Literal[""] | None:
-    """Of a name of the agent: its mode, empty for the usual one; None for other names."""
+    """Return the mode that a name of the agent implies, empty for the default; None for other names."""
     if model == AGENT:
         return ""
     mode = model.removeprefix(f"{AGENT}-")
@@ -219,7 +219,7 @@ def mode_of(model: str) -> Mode | Literal[""] | None:
 
 
 def caller_of(request: Request, conversation: Json = None) -> Caller:
-    """`conversation` names it where no header does."""
+    """Return the client and conversation of a request; `conversation` counts if no header names one."""
     client = request.scope.get(CLIENT, "")
     for name in KEY_HEADERS:
         if value := request.headers.get(name):

@@ -1,4 +1,4 @@
-"""What clients of the OpenAI protocols send, read into one form: messages, tools, the form of the answer."""
+"""Reads requests of the OpenAI protocols into one form: messages, tools, the form of the answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "summary_text")
 
 
 class AttachedFile(Struct, frozen=True, kw_only=True):
-    """Sent along, or uploaded before."""
+    """A file sent with a message, or uploaded earlier."""
 
     name: str = ""
     data: bytes = b""
@@ -40,16 +40,16 @@ class WireMessage(Struct, frozen=True, kw_only=True):
     pictures: tuple[bytes, ...] = ()
     files: tuple[AttachedFile, ...] = ()
     calls: tuple[tuple[str, str, str], ...] = ()
-    """Of the assistant: id, name, arguments."""
+    """For the assistant: id, name and arguments of each call."""
     call: str = ""
-    """Of a tool: which call this is the result of."""
+    """For a tool: id of the call whose result this is."""
 
 
 class WireInput(Struct, frozen=True, kw_only=True):
-    """A request, taken apart: what is new, and what was before."""
+    """The messages of a request, split into earlier and new ones."""
 
     messages: tuple[WireMessage, ...]
-    """Without instructions."""
+    """All messages except instructions."""
     instructions: str = ""
 
     @property
@@ -59,7 +59,7 @@ class WireInput(Struct, frozen=True, kw_only=True):
 
     @property
     def before(self) -> tuple[WireMessage, ...]:
-        """Up to the last words of the assistant."""
+        """Messages up to the last one of the assistant."""
         return self.messages[: self._seam]
 
     @property
@@ -68,7 +68,7 @@ class WireInput(Struct, frozen=True, kw_only=True):
 
     @property
     def results(self) -> dict[str, str]:
-        """Of calls, with what the user says besides."""
+        """Results by call id; the last one includes what the user adds."""
         found = {one.call: one.text for one in self.new if one.role == "tool"}
         if found and self.text:
             found[[*found][-1]] += f"\n\n[The user adds: {self.text}]"
@@ -80,12 +80,12 @@ class WireInput(Struct, frozen=True, kw_only=True):
 
 
 def as_object(value: Json) -> dict[str, Json]:
-    """Empty for what is none."""
+    """Return the value if it is an object, else an empty one."""
     return cast("dict[str, Json]", value) if isinstance(value, dict) else {}
 
 
 def digest_messages(messages: Iterable[WireMessage]) -> str:
-    """The same for the same conversation, however the client stores pictures and blank lines."""
+    """Hash a conversation, regardless of how the client stores pictures and white space."""
     told: list[list[Json]] = []
     for one in messages:
         text = " ".join(_PICTURE.sub("", one.text).split())
@@ -94,12 +94,12 @@ def digest_messages(messages: Iterable[WireMessage]) -> str:
 
 
 def read_chat(body: Mapping[str, Json]) -> WireInput:
-    """Raises BadInput."""
+    """Read the body of a chat completion. Raises BadInput."""
     return _split([_chat_message(one, f"messages[{place}]") for place, one in enumerate(body["messages"])], "")
 
 
 def read_response_input(body: Mapping[str, Json]) -> WireInput:
-    """Raises BadInput."""
+    """Read the input of a response. Raises BadInput."""
     given = body["input"]
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
@@ -158,7 +158,7 @@ def _response_item(given: Json, param: str) -> WireMessage | None:
         case {"type": "function_call", "call_id": str(call), "name": str(name), "arguments": str(arguments)}:
             return WireMessage(role="assistant", calls=((call, name, arguments),))
         case {"type": "reasoning" | "item_reference" | "compaction"}:
-            return None  # what the model thought is in the session
+            return None  # the session has the model's reasoning already
         case {"role": "user" | "assistant" | "system" | "developer", "content": _}:
             return _chat_message(given, param)
         case _:
@@ -207,7 +207,7 @@ def _file(given: Mapping[str, Json], param: str) -> AttachedFile:
 
 
 def _data_in(url: str, param: str) -> bytes:
-    """The bytes of a data URL. Nothing is ever fetched. Raises BadInput."""
+    """Return the bytes of a data URL. Nothing is ever fetched. Raises BadInput."""
     head, comma, data = url.partition(",")
     if not (head.startswith("data:") and comma):
         raise BadInput(f"{param}: addresses are not fetched; send the content as a data: URL", param)
@@ -222,7 +222,7 @@ def _decode(data: str, param: str) -> bytes:
 
 
 def read_terms(body: Mapping[str, Json], instructions: str) -> CallerTerms:
-    """Tools, the form of the answer and instructions, as chat completions and responses write them. Raises BadInput."""
+    """Read tools and the form of the answer from the body of a chat completion or response. Raises BadInput."""
     schemas = [_tool(one, f"tools[{place}]") for place, one in enumerate(body.get("tools") or ())]
     if len(schemas) > _TOOLS or len({one.name for one in schemas}) < len(schemas):
         raise BadInput(f"tools must have different names, and there can be {_TOOLS}", "tools")
