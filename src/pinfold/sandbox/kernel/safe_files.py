@@ -1,4 +1,4 @@
-"""Opens, creates, moves and removes files below one folder, never following a link, even if paths are swapped meanwhile.
+"""Opens, creates, moves and removes files below one folder without following links, even if paths are swapped.
 
 The kernel resolves every path with openat2 from an open descriptor of the folder, and never leaves the folder or
 follows a link. After that only single names are used, relative to the folder that was opened.
@@ -167,7 +167,7 @@ class SafeFolder:
             os.mkdir(name, 0o700, dir_fd=folder)
 
     def give(self, path: str, mode: int, owner: tuple[int, int], *, is_folder: bool) -> None:
-        """Set mode and owner, if it is still of the same kind. Files get no set-id bits: a session may have them mapped."""
+        """Set mode and owner, if the kind is unchanged. No set-id bits for files: a session may have them mapped."""
         with self.open_below(path) as fd:
             status = os.fstat(fd)
             if stat.S_ISDIR(status.st_mode) != is_folder or stat.S_ISLNK(status.st_mode):
@@ -248,7 +248,7 @@ def make_file(
     owner: tuple[int, int],
     mtime_ns: int | None = None,
 ) -> int:
-    """Create a complete file, closed so that no write is reported under its later name. Returns an O_PATH descriptor."""
+    """Create a complete, closed file, so that inotify reports no write under its later name. Returns an O_PATH fd."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(name, flags, 0o600, dir_fd=folder)
     with ExitStack() as on_failure:
@@ -366,7 +366,7 @@ def link_target(path: str) -> str | None:
 
 
 def remove_all(parent: int, name: str, *, most: int | None = None) -> None:
-    """Remove a file or a whole tree. Subfolders are moved up, so that two descriptors do for any depth. Raises OSError."""
+    """Remove a file or tree. Subfolders are moved up, so that two descriptors do for any depth. Raises OSError."""
     try:
         os.unlink(name, dir_fd=parent)
     except FileNotFoundError:

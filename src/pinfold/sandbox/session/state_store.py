@@ -171,7 +171,7 @@ class Store:
         (self._states / f"{cell}.json").unlink(missing_ok=True)
 
     def serve(self, guest: socket.socket) -> None:
-        """Send the blobs it asks for until it hangs up. Never a descriptor: the guest could change the file through it."""
+        """Send the blobs it asks for until it hangs up. Never a descriptor, through which it could change the file."""
         with guest, suppress(OSError):
             while digest := guest.recv(DIGEST_BYTES, socket.MSG_WAITALL).decode("ascii", "replace"):
                 if digest not in self._sizes:
