@@ -267,7 +267,7 @@ class Namespaces:
     def __init__(
         self, python: Path | None = None, *, pool: int | None = None, program: bytes | None = None, guest: Path = GUEST
     ) -> None:
-        """`python` runs the cells; the default is this one. `pool`: sessions kept ready; None keeps some after the second.
+        """`python` runs the cells; the default is this one. `pool`: sessions kept ready; None: some, after the second.
 
         `program` and `guest`: another system call filter and guest code than Pinfold's.
         """
