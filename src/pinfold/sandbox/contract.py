@@ -173,7 +173,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class Display(Struct, frozen=True, kw_only=True):
-    """One rich value that a cell displayed, in one or more representations."""
+    """One rich value that a cell displayed, in one or more MIME representations."""
 
     mime: Mapping[str, bytes]
 
@@ -439,5 +439,5 @@ class Provider(Protocol):
         ...
 
     async def open(self, spec: Spec) -> Session:
-        """Open a session whose interpreter has answered. Raises SandboxUnavailable, or NotSupported for the spec."""
+        """Open a session whose interpreter has answered. Raises SandboxUnavailable; NotSupported for parts of `spec`."""
         ...

@@ -20,7 +20,7 @@ from pinfold.sandbox.kernel.safe_files import remove_all
 
 _OURS = r"pinfold-(egress|home|workspace|proof|bait|site|lite|versions|variables|views)\.[a-z0-9_]{8}"
 _UNNAMED = r"\.?pinfold-(workspace-|proof-|bait-|check-)?[a-z0-9_]{8}"
-"""Folders without a lock, judged by age alone: made by an older version, or before an interrupted locking."""
+"""Folders without a lock, judged by age alone: made by an older version, or by a process that ended too early."""
 _OLD_S = 24 * 3600.0
 
 

@@ -1,4 +1,4 @@
-"""Identifies processes beyond the reuse of their ids, and finds and ends leftovers of Pinfold. Linux only."""
+"""Identifies processes even if their ids are reused, and finds and ends Pinfold's leftovers. Linux only."""
 
 from __future__ import annotations
 

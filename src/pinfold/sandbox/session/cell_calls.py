@@ -60,7 +60,7 @@ class Command:
         on_output: OnOutput | None,
         read_only: bool,
     ) -> None:
-        """Raises FileRefused."""
+        """Check and encode a program to run. Raises FileRefused."""
         if not argv:
             raise FileRefused("a command needs the name of a program")
         if len(stdin) > limits.file_bytes:
@@ -103,8 +103,8 @@ class CommandListener(OutputListener):
 async def end_group(guest: Guest, pid: int) -> bool:
     """End what an earlier command left running in its process group. Returns True if the guest still lives.
 
-    The group's number may have been reused by a stranger. So a process of the guest's session joins the group
-    and kills it from inside: a process can join only groups of its own session.
+    The group's number may have been reused by an unrelated process. So a process of the guest's session joins the
+    group and kills it from inside: a process can join only groups of its own session.
     """
     head = _head(argv=["/bin/sh", "-c", "kill -KILL 0"], env=None, workdir="", timeout_s=END_S, group=pid)
     end = await guest.ask("command", head, RAN_BYTES, 2 * END_S, head=len(head), tell=0)

@@ -260,7 +260,7 @@ class GuestSlot:
     async def interrupt(self) -> None:
         if self.runs and self.guest is not None:
             if self.deadline:
-                self.deadline.wake()  # a program that still waits for an answer does so on its own time
+                self.deadline.wake()  # if the program still waits for an answer, that now counts as its own time
             self.guest.interrupt()
         elif not self.runs:
             self.states.hurry()
@@ -399,7 +399,7 @@ async def list_variables(slot: GuestSlot) -> tuple[Variable, ...]:
 
 
 async def read_page(slot: GuestSlot, name: str, query: PageQuery) -> VariablePage:
-    """Raises PageRefused, SandboxUnavailable."""
+    """Ask for a page of a variable. Raises PageRefused, SandboxUnavailable."""
     if not 1 <= query.limit <= MOST_ROWS:
         raise PageRefused(f"limit is {query.limit}; give 1 to {MOST_ROWS}")
     if query.offset < 0:

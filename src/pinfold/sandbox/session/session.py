@@ -245,7 +245,7 @@ class GuestSession:
             return GuestSession(branch, replace(self.capabilities, fork=False))
 
     async def _open_view(self, folder: Path) -> BranchView:
-        """Raises NotSupported, UndoRefused."""
+        """Give a fork its own view of the workspace, in a free place. Raises NotSupported, UndoRefused."""
         if not self.capabilities.files_view or self.spec is None:
             raise NotSupported("this sandbox cannot give a fork files of its own")
         branches = self.slot.branches

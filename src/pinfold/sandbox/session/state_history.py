@@ -47,7 +47,7 @@ class Undone:
 
 
 class StateHistory(States):
-    """Keeps all states. `begin_files` begins the history of the workspace's files; None for a read-only session."""
+    """The states of one session. `begin_files` begins the history of its files; None for a read-only session."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class MergeReport(Struct, frozen=True, kw_only=True):
 
 
 def merge_view(workspace: Path, view: Path) -> MergeReport:
-    """Make the workspace what the session saw. Best after the session's close: files that change meanwhile are left out.
+    """Make the workspace what the session saw. Best after the session is closed: files that change meanwhile stay.
 
     Paths that changed in the workspace since the session began are conflicts and stay. Raises SandboxUnavailable.
     """
@@ -165,7 +165,7 @@ BY_NAME = "its name is a secret's"
 
 class Plan(Struct, frozen=True):
     wanted: dict[str, Wanted] = field(default_factory=dict[str, Wanted])
-    """What each path should become that differs in the workspace."""
+    """The new entry of each path that differs in the workspace; None to remove it."""
     now: dict[str, os.stat_result | None] = field(default_factory=dict[str, "os.stat_result | None"])
     """What each of these paths is now in the workspace."""
     same_content: set[str] = field(default_factory=set[str])
