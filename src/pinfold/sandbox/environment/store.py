@@ -26,7 +26,7 @@ class EnvironmentFailed(SandboxUnavailable):
 
 OLDEST = (3, 11)
 LEAN = (3, 12)
-"""The first Python whose immortal objects sessions share with the zygote: half the memory per session."""
+"""The first Python with immortal objects, which sessions share with the zygote: half the memory per session."""
 _INSTALLED = r"(?:cpython-)?3\.(12|13)\.(\d+)(?:-linux-.*)?"
 """How pyenv and uv name a Python's folder."""
 _PROGRAM = r"python[0-9.]*t?d?|pypy[0-9.]*"
