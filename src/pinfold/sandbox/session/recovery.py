@@ -86,7 +86,7 @@ class Recovery:
             await end_parked(left)
         self._cells.sources.pop(cell, None)
         self._history.record_path()
-        with suppress(UndoRefused):  # files then stay as the code left them, which a notice reports
+        with suppress(UndoRefused):  # files then stay as the code left them
             await self._history.restore_files(self._cells.path)
         return True
 
@@ -110,7 +110,7 @@ class Recovery:
         if slot.guest is None:
             return False
         if ran:
-            with suppress(UndoRefused):  # files then stay as the code left them, which a notice reports
+            with suppress(UndoRefused):  # files then stay as the code left them
                 await history.restore_files(cells.path)
         return True
 
