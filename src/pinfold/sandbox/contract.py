@@ -439,5 +439,5 @@ class Provider(Protocol):
         ...
 
     async def open(self, spec: Spec) -> Session:
-        """Open a session whose interpreter has answered. Raises SandboxUnavailable, or NotSupported, see `capabilities`."""
+        """Open a session whose interpreter has answered. Raises SandboxUnavailable, NotSupported."""
         ...
