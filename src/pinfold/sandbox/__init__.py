@@ -1,4 +1,4 @@
-"""Where code runs. `open_session` is the sandbox alone, as a library; the rest is the contract."""
+"""Sandboxed Python sessions. `open_session` is the sandbox alone, as a library; the rest is the contract."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from pinfold.sandbox.contract import (
 )
 from pinfold.sandbox.providers.auto import Auto, Probed
 
-TYPE_CHECKING = False  # what it would import is heavy
+TYPE_CHECKING = False  # importlib.metadata is slow to import
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -109,21 +109,21 @@ def _landlock(python: Path | None, *, allow_unmasked: bool) -> Probed:
     return Landlock(python or default_python(), allow_unmasked=allow_unmasked)
 
 
-@cache  # what was found out once holds for the process
+@cache  # the result of probing holds for the process
 def _auto(python: Path | None, *, allow_unmasked: bool) -> Auto:
     return Auto(lambda: _namespaces(python), lambda: _landlock(python, allow_unmasked=allow_unmasked))
 
 
 def is_built_in(name: str) -> bool:
-    """One of ours, which runs cells in the Python it is given; `auto` chooses among them."""
+    """Return True for a built-in provider, which takes `python`; `auto` chooses among them."""
     return name == "auto" or name in BUILT_IN
 
 
 def provider_named(name: str, *, python: Path | None = None, allow_unmasked: bool = False) -> Provider:
-    """The provider of this name, built in or registered. Raises SandboxUnavailable.
+    """Return the provider of this name, built in or registered. Raises SandboxUnavailable.
 
-    `python` runs the cells of a built-in one: unless given, that of the data environment if it is built, else ours.
-    `allow_unmasked`: one that cannot hide secrets of the workspace may show them.
+    `python` runs the cells of a built-in provider. Default: the Python of the data environment if built, else ours.
+    `allow_unmasked`: a provider that cannot hide the workspace's secrets may show them.
     """
     match name:
         case "auto":
@@ -158,7 +158,7 @@ def _registered(name: str) -> Provider:
 
 
 def provider_names() -> tuple[str, ...]:
-    """Every provider there is, ours first."""
+    """Return the names of all providers, built-in ones first."""
     return (*BUILT_IN, *sorted(_find_entry_points().keys() - set(BUILT_IN)))
 
 
@@ -169,7 +169,7 @@ def _find_entry_points() -> dict[str, EntryPoint]:
 
 
 def not_mountable(mount: Mount) -> str | None:
-    """Why no session may have this mount, if so."""
+    """Return why no session may have this mount, or None if one may."""
     from pinfold.sandbox.guards.guarded_paths import why_not_mountable
 
     return why_not_mountable(mount)
@@ -184,10 +184,10 @@ async def open_session(
     *,
     provider: str | Provider | None = None,
 ) -> AsyncGenerator[Session]:
-    """A session, closed at the end with every process it started.
+    """Open a session, and close it at the end with every process it started.
 
     Without a workspace it gets a private temporary folder, removed at the end. Each of `data` is
-    `PATH` or `NAME=PATH`; where the sandbox has no mounts, it is read at its own path. `provider` is
+    `PATH` or `NAME=PATH`; if the sandbox has no mounts, it is read at its own path. `provider` is
     the old name of `sandbox`. Raises SandboxUnavailable.
     """
     sandbox = provider or sandbox
@@ -215,9 +215,9 @@ async def open_session(
 
 
 def parse_named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:
-    """Each item is PATH or NAME=PATH; a path without a name goes by its last part. Raises SandboxUnavailable.
+    """Parse items of the form PATH or NAME=PATH; the default name is the last part. Raises SandboxUnavailable.
 
-    FOLDER/ with its slash, and nothing beside it, has the name "": it is all of the data.
+    A single FOLDER/ with a trailing slash gets the name "": the folder is all of the data.
     """
     paths: dict[str, Path] = {}
     given = list(items)

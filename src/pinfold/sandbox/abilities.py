@@ -1,4 +1,4 @@
-"""What some sessions can do besides the contract; ask with `isinstance`."""
+"""Protocols beyond the contract that only some sessions implement; test with `isinstance`."""
 
 from __future__ import annotations
 
@@ -11,82 +11,82 @@ from msgspec import Struct
 from pinfold.sandbox.contract import SandboxError, Session
 
 MOST_ROWS = 500
-"""Of one page."""
+"""Most rows of one page."""
 
 
 @runtime_checkable
 class GuardedSession(Protocol):
-    """A session that looks after the files of its workspace until everything in it has ended."""
+    """A session that guards the files of its workspace until all its processes have ended."""
 
     def allow_edit(self, path: str) -> None:
-        """The host is about to change this protected file, named relative to the workspace, as the user agreed."""
+        """Let the host change this protected file, named relative to the workspace, after the user's approval."""
 
     @property
     def parting(self) -> tuple[str, ...]:
-        """Once it is closed: what the user must know of the workspace, a line each."""
+        """Notices about the workspace for the user, one line each; complete once the session is closed."""
         ...
 
     @property
     def lost_files(self) -> tuple[str, ...]:
-        """Once it is closed: guarded files that could not be put back, a line each."""
+        """Guarded files that could not be put back, one line each; complete once the session is closed."""
         ...
 
 
 @runtime_checkable
 class Savable(Protocol):
-    """A session that saves its variables beside the cells, and can be asked not to be late."""
+    """A session that saves its variables in the background, and on request."""
 
     async def save(self) -> None:
-        """As they are after the last cell that has ended, before this returns."""
+        """Save the variables as they are after the last finished cell, before this returns."""
 
 
 @runtime_checkable
 class Forkable(Session, Protocol):
-    """A session of which forks may have files of their own."""
+    """A session whose forks can have files of their own."""
 
     async def fork(self, view: Path | None = None) -> Session:
-        """As `fork`; with `view`, an empty folder of the host's, the fork has files of its own, which `merge_view` takes from there."""
+        """Fork the session. With `view`, an empty host folder, the fork has its own files, for `merge_view`."""
         ...
 
     @property
     def workspace(self) -> str:
-        """Of such a fork: where its code finds them; else empty."""
+        """Where a fork with its own files sees them; empty for other sessions."""
         ...
 
     def release_view(self) -> None:
-        """Of such a fork: what it changed is not needed any more."""
+        """Drop what a fork with its own files has changed."""
 
 
 @runtime_checkable
 class Freezable(Protocol):
     def freeze(self) -> AbstractAsyncContextManager[None]:
-        """Meanwhile no process of the session runs, nor does any cell, command or save begin.
-        Raises NotSupported where the sandbox has no such power, SandboxUnavailable where the processes do not stop.
+        """Stop all processes of the session for the duration; no cell, command or save begins meanwhile.
+        Raises NotSupported if the sandbox cannot do that, SandboxUnavailable if the processes do not stop.
         """
         ...
 
 
 class PageRefused(SandboxError):
-    """There is no such variable or column, or it cannot be shown; the text says which."""
+    """The variable or column does not exist or cannot be shown; the text says which."""
 
 
 class PageQuery(Struct, frozen=True, kw_only=True):
-    """Which rows of a variable are wanted."""
+    """The rows of a variable to show."""
 
     offset: int = 0
     limit: int = 50
     """At most `MOST_ROWS`."""
     sort: str | None = None
-    """A column. Missing values come last; rows that are equal stay in order."""
+    """The column to sort by. Missing values come last; the sort is stable."""
     descending: bool = False
     filter: str = ""
-    """Only rows with this text in one of the columns, in any case."""
+    """Keep only rows that contain this text in a column, ignoring case."""
     column: str | None = None
-    """The only column in which `filter` is looked for."""
+    """The only column that `filter` searches; None for all."""
 
 
 PageCell: TypeAlias = bool | int | float | str | None
-"""Dates are ISO text; infinity and whole numbers beyond 2**53 are text too; text is cut at 500 characters."""
+"""Dates are ISO text; infinity and integers beyond 2**53 are text too; text is cut at 500 characters."""
 
 
 class ColumnSummary(Struct, frozen=True, kw_only=True):
@@ -97,33 +97,35 @@ class ColumnSummary(Struct, frozen=True, kw_only=True):
     least: PageCell = None
     greatest: PageCell = None
     histogram: tuple[int, ...] | None = None
-    """Of numbers and dates, 20 counts from the least to the greatest; of at most 20 different values, theirs; else None."""
+    """Numbers and dates: 20 counts from least to greatest. Other types with at most 20 distinct values: the count of
+    each. Else None."""
     top: tuple[PageCell, ...] = ()
-    """The values that the counts are of, where they are not numbers or dates."""
+    """The values counted in `histogram`, if they are not numbers or dates."""
     sampled: bool = False
-    """The table is large: `distinct` and `histogram`, and of text also `least` and `greatest`, are those of rows evenly spaced."""
+    """True if the table is large: `distinct`, `histogram` and, for text, `least` and `greatest` then come from evenly
+    spaced rows."""
 
 
 class VariablePage(Struct, frozen=True, kw_only=True):
-    """Some rows of a variable. Never made by calling the user's own code."""
+    """Some rows of a variable. Reading them never calls the user's code."""
 
     name: str
     type: str
     columns: tuple[ColumnSummary, ...]
-    """The first 100."""
+    """The first 100 columns."""
     rows: tuple[tuple[PageCell, ...], ...]
     total: int
     matching: int
-    """Rows that the filter lets through."""
+    """The number of rows that match the filter."""
     offset: int
     more_columns: int = 0
-    """Columns that are not shown."""
+    """The number of columns not shown."""
 
 
 @runtime_checkable
 class Paged(Protocol):
-    """A session that shows its tables page by page, computed inside."""
+    """A session that shows its tables page by page. Pages are computed inside the sandbox."""
 
     async def variable_page(self, name: str, query: PageQuery) -> VariablePage:
-        """After the cell that runs, if one does. It is no cell, and changes nothing. Raises PageRefused, SandboxUnavailable."""
+        """Return a page, after the running cell has ended. Changes nothing. Raises PageRefused, SandboxUnavailable."""
         ...

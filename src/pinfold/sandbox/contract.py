@@ -1,4 +1,4 @@
-"""What a sandbox is to the rest of the product. No provider lives here."""
+"""The sandbox contract, which the rest of the product depends on. Contains no provider."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from msgspec import Meta, Struct, field
 from pinfold.events import Json, PinfoldError, Unavailable, What
 
 MOST_GROWTH = 10_000 << 20
-"""Of the folders a session may change, unless set; or half of what is free, if that is less."""
+"""Default limit, in bytes, on the growth of a session's writable folders; half of the free disk if that is less."""
 
 
 class SandboxError(PinfoldError):
-    """Base. None of these is the program's own failure; that is an Outcome."""
+    """Base class. A failure of the program itself is never one of these: it is an Outcome."""
 
 
 class SandboxUnavailable(SandboxError, Unavailable):
-    """Ours: it cannot start, or it broke. Says what failed and what the user can do; never shown to the model."""
+    """The sandbox cannot start or has failed. Says what failed and what the user can do; never shown to the model."""
 
 
 class NotSupported(SandboxError):
@@ -29,37 +29,37 @@ class NotSupported(SandboxError):
 
 
 class UndoRefused(SandboxError):
-    """There is no such state to go to; the text says why. Nothing has changed."""
+    """The requested state does not exist; the text says why. Nothing has changed."""
 
 
 class FileRefused(SandboxError):
-    """`put` or `get` of a path that leaves the workspace, is missing or is too large; says which."""
+    """The path leaves the workspace, is missing or is too large; the text says which."""
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What a provider can do. The engine asks, never guesses."""
+    """What a provider can do. The engine reads this and never guesses."""
 
     isolated: bool
     fork: bool = False
-    """Live copies: fork, keep, undo and redo by snapshot."""
+    """The live process can be copied: fork, keep, and undo and redo by snapshot."""
     files_view: bool = False
     """A session can have its own view of the workspace files: `Spec.view`."""
     sockets: bool = False
     """Code inside may listen and connect on its own loopback."""
     mounts: bool = False
-    """`data` is at `data_places`; without, it is read at its own path, as is `Spec.mounts` everywhere."""
+    """`Spec.data` is mounted at `data_places`; otherwise it is read at its own path, as `Spec.mounts` always are."""
     site: bool = False
-    """What is put into `Spec.site` can be imported inside."""
+    """Code inside can import the packages in `Spec.site`."""
     calls: bool = False
     """Code inside may call tools, if `run` is given `on_call`: `from _pinfold_guest.calls import call`."""
     durable: bool = False
-    """What `Spec.state` is for; its sessions are `Resumable`."""
+    """`Spec.state` is supported, and sessions are `Resumable`."""
     commands: bool = False
-    """`command` runs programs beside the cells."""
+    """`Session.command` is supported."""
     read_only_commands: bool = False
-    """`command(..., read_only=True)` lets a program change no file, where the kernel can."""
+    """`command(..., read_only=True)` keeps a program from changing files, where the kernel supports that."""
     egress: bool = False
-    """Code inside can be given a way out: `Spec.egress`."""
+    """Code inside can be given network access through a proxy: `Spec.egress`."""
     remote: bool = False
 
 
@@ -67,12 +67,12 @@ def default_memory() -> int:
     """The smaller of 4 GiB and half of this machine's memory."""
     try:
         return min(4 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
-    except (OSError, ValueError):  # a system that does not say
+    except (OSError, ValueError):  # the system does not report it
         return 4 << 30
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Bounds of one session; every wait and every buffer has its name here."""
+    """Bounds of one session, for its waits and its buffers."""
 
     cell_s: float = 120.0
     shell_s: float = 30.0
@@ -81,16 +81,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long a cell may take to end after SIGINT before its process is killed."""
     start_s: float = 30.0
     reply_s: float = 10.0
-    """How long anything that is not a cell may take: variables, put, get."""
+    """How long a request that is not a cell may take: variables, put, get."""
     output_bytes: int = 64 << 20
-    """Kept of one stream of one cell; the rest is counted, and goes by `on_output` only."""
+    """Output kept for one stream of one cell; the rest is only counted and passed to `on_output`."""
     memory_bytes: int = field(default_factory=default_memory)
-    """What the session may take."""
+    """Memory the session may use."""
     processes: int = 256
     file_bytes: int = 64 << 20
-    """Largest file `put` and `get` carry."""
+    """Largest file `put` and `get` transfer."""
     disk_bytes: int | None = None
-    """By which the folders it may change may grow; the smaller of 10,000 MB and half of the free disk unless set."""
+    """How much the writable folders may grow. Default: 10,000 MB or half of the free disk, whichever is less."""
 
 
 DATASETS = "/mnt/datasets"
@@ -99,57 +99,60 @@ SKILLS = "/mnt/skills"
 
 
 class Mount(Struct, frozen=True, kw_only=True):
-    """A path of the host's that a session sees at the same place."""
+    """A host path that a session sees at the same place."""
 
     path: Path
     writable: bool = False
 
 
 def data_places(data: Mapping[str, Path]) -> dict[str, Path]:
-    """By where a session sees it. The name "" stands for a folder that is all of the data, if it is."""
+    """Map the path at which a session sees each data source to its host path.
+
+    A single source named "" is a folder that holds all of the data.
+    """
     if set(data) == {""}:
         return {DATASETS: data[""]}
     return {f"{DATASETS}/{name or path.name}": path for name, path in data.items()}
 
 
 class Spec(Struct, frozen=True, kw_only=True):
-    """What to open."""
+    """Describes the session to open."""
 
     workspace: Path
     writable: bool = True
     """Whether the session may change the workspace."""
     view: Path | None = None
-    """A folder of the host's, empty or of an earlier session with this view: what the session changes in the workspace
-    goes there, and the workspace stays as it is. Needs `Capabilities.files_view`."""
+    """A host folder that receives the session's changes to the workspace, which itself stays unchanged. It is empty, or
+    was the view of an earlier session. Needs `Capabilities.files_view`."""
     data: Mapping[str, Path] = field(default_factory=dict[str, Path])
     """Read-only, at `data_places` where the provider has mounts, else at its own path."""
     servers: Path | None = None
-    """A folder of the host's, read-only at /mnt/servers where the provider has mounts; else nowhere."""
+    """A host folder, mounted read-only at /mnt/servers; not visible if the provider has no mounts."""
     skills: Path | None = None
-    """As `servers`, at /mnt/skills."""
+    """Like `servers`, at /mnt/skills."""
     site: Path | None = None
-    """A folder of the host's, read-only at its own path inside: each folder in it is on the session's import path,
-    after everything else, and may appear at any time. Its name goes in as environment variable PINFOLD_SITE."""
+    """A host folder, read-only at its own path inside. Each folder in it is appended to the session's import path, and
+    may be added at any time. The environment variable PINFOLD_SITE holds its path."""
     mounts: tuple[Mount, ...] = ()
-    """None lies in another, in the workspace, or around it."""
+    """No mount may lie inside another or inside the workspace, or contain the workspace."""
     egress: Path | None = None
-    """The unix socket of an HTTP proxy of the host's, in a folder of its user's alone: the only way out there is, which
-    programs inside find as HTTP_PROXY and HTTPS_PROXY. Needs `Capabilities.egress`."""
+    """The unix socket of a host HTTP proxy, in a folder only the user can enter. It is the only network access; code
+    inside finds it through HTTP_PROXY and HTTPS_PROXY. Needs `Capabilities.egress`."""
     limits: Limits = field(default_factory=Limits)
     state: Path | None = None
-    """A folder of the host's for this session alone, in which is kept what it takes to go on in another process. Opened
-    with it again, a session has its variables and its undo; without, they end with it."""
+    """A host folder for this session alone, from which another process can resume it with its variables and its undo.
+    Without it, both end with the session."""
     contents: Path | None = None
-    """A folder of the host's in which all sessions of this workspace keep what its files hold, so that each is read once."""
+    """A host folder where all sessions of this workspace store file contents, so that each file is read only once."""
 
     @property
     def places(self) -> tuple[Path, ...]:
-        """Of the host's, that code inside can read."""
+        """Host paths that code inside can read."""
         return (self.workspace, *self.data.values(), *(mount.path for mount in self.mounts))
 
     @property
     def writable_places(self) -> tuple[Path, ...]:
-        """Of the host's, that code inside can change."""
+        """Host paths that code inside can change."""
         own = (self.workspace,) if self.writable and self.view is None else ()
         return (*own, *(mount.path for mount in self.mounts if mount.writable))
 
@@ -157,20 +160,20 @@ class Spec(Struct, frozen=True, kw_only=True):
 Status: TypeAlias = Literal["ok", "error", "interrupted", "timeout", "killed"]
 Stream: TypeAlias = Literal["stdout", "stderr"]
 COMMAND_BYTES = 16 << 20
-"""Kept of one stream of one command."""
+"""Output kept for one stream of one command."""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What a cell gets for a call of a tool."""
+    """The answer to a tool call made by a cell."""
 
     status: Literal["ok", "refused", "failed"]
-    """`refused`: it was not run; the cell gets ToolRefused. `failed`: it was, in vain; the cell gets ToolFailed."""
+    """`refused`: the tool was not run; the cell gets ToolRefused. `failed`: it ran and failed; ToolFailed."""
     value: Json = None
-    """The result, or why there is none."""
+    """The result, or the reason why there is none."""
 
 
 class Display(Struct, frozen=True, kw_only=True):
-    """Something rich the cell showed: one value, several representations."""
+    """One rich value that a cell displayed, in one or more MIME representations."""
 
     mime: Mapping[str, bytes]
 
@@ -180,7 +183,7 @@ Lost: TypeAlias = tuple[
     Annotated[int, Meta(gt=0)],
     Annotated[int, Meta(gt=0)],
 ]
-"""What pandas left out because the code said so: by which function, how many values or rows, of how many."""
+"""Values or rows that a pandas function dropped at the code's request: the function, how many, out of how many."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -188,106 +191,106 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     status: Status
     value: str | None = None
-    """Text of the last expression, None when there was none."""
+    """Text of the last expression; None if there was none."""
     stdout: str = ""
     stderr: str = ""
     error: str | None = None
-    """Trimmed traceback, or why the process is gone."""
+    """Trimmed traceback, or why the process ended."""
     displays: tuple[Display, ...] = ()
     duration_s: float = 0.0
     rolled_back: bool = False
-    """The session is as it was before the cell."""
+    """True if the session is as it was before the cell."""
     state_lost: bool = False
-    """The interpreter was restarted empty; variables are gone."""
+    """True if the variables are gone because the interpreter was restarted empty."""
     lost: tuple[Lost, ...] = ()
     dropped_bytes: int = 0
-    """Output beyond `Limits.output_bytes`, counted and not kept."""
+    """Bytes of output beyond `Limits.output_bytes`, which were not kept."""
     notices: tuple[str, ...] = ()
-    """What the sandbox did about the cell, a line each: for the model and the user."""
+    """What the sandbox did because of the cell, one line each, for the model and the user."""
     missing: str = ""
-    """The package that would bring a module it could not import, as the guest says; the program may have made it up."""
+    """The package that provides a module the cell could not import. Reported by the guest, so it may be forged."""
 
 
 How: TypeAlias = Literal["added", "changed", "removed"]
 
 
 class ChangedFile(Struct, frozen=True, kw_only=True):
-    """Of the workspace, by a cell."""
+    """A workspace file that a cell changed."""
 
     path: str
-    """In one line, fit to be read."""
+    """Escaped for display on one line."""
     how: How
     before: bytes | None = None
-    """Its content, if it is small and known."""
+    """Its content, if small and known; the same for `after`."""
     after: bytes | None = None
 
 
 class ChangedFiles(Struct, frozen=True, kw_only=True):
     files: tuple[ChangedFile, ...] = ()
-    """The first of them."""
+    """The first of the changed files."""
     more: int = 0
-    """How many others."""
+    """The number of changed files not listed."""
 
 
 ReadOnly: TypeAlias = Literal["", "kept", "refused", "impossible"]
-"""How a command fared that was to change no file: it did not try; it failed because it could not; it was not run, for
-this system cannot hold it to that."""
+"""The result of running a command read-only: it tried no change (`kept`), it failed because a change was refused
+(`refused`), or it was not run because this system cannot enforce read-only (`impossible`)."""
 
 
 class CommandOutcome(Struct, frozen=True, kw_only=True):
-    """How a program ended that was run beside the cells."""
+    """How a program run by `command` ended."""
 
     status: Literal["ok", "error", "timeout"]
-    """`ok`: it exited with 0. `error` also when it could not be started; then `stderr` says why."""
+    """`ok`: it exited with 0. `error`: any other exit, or it could not be started; then `stderr` says why."""
     code: int | None = None
-    """Its exit code, or minus the signal that ended it; None if it has none or it is not known."""
+    """Its exit code, or the negated signal number; None if there is none or it is unknown."""
     stdout: bytes = b""
     stderr: bytes = b""
     dropped_bytes: int = 0
-    """Output beyond `COMMAND_BYTES` a stream, counted and not kept."""
+    """Bytes of output beyond `COMMAND_BYTES` per stream, which were not kept."""
     duration_s: float = 0.0
     rolled_back: bool = False
-    """The interpreter died under it; the session is as it was before, files and all, and `stderr` says so."""
+    """True if the interpreter died meanwhile; the session and its files are as before, and `stderr` says so."""
     notices: tuple[str, ...] = ()
-    """What the sandbox did about it, a line each."""
+    """What the sandbox did because of the command, one line each."""
     read_only: ReadOnly = ""
 
 
 class Variable(Struct, frozen=True, kw_only=True):
-    """One name in the session. Never made by calling the user's own code."""
+    """One name in the session. Describing it never calls the user's code."""
 
     name: str
     type: str
     shape: str | None = None
     size: int | None = None
-    """In bytes, where that is known without the user's own code."""
+    """In bytes, if known without calling the user's code."""
     cell: int | None = None
-    """The cell that bound the name last, counted from 1 since the interpreter started."""
+    """The last cell that bound the name, counted from 1 since the interpreter started."""
 
 
 class Label(Struct, frozen=True, kw_only=True):
-    """What became of a variable when its session went on in another process."""
+    """What became of a variable when its session was resumed in another process."""
 
     name: str
     status: Literal["restored", "replayed", "lost"]
-    """`replayed`: a cell that does nothing but bind names was run again."""
+    """`replayed`: its cell, which only binds names, was run again."""
     reason: str = ""
-    """Why it is lost, or what to know of one that is not."""
+    """Why it is lost, or a remark about a restored one."""
 
 
 class Resumed(Struct, frozen=True, kw_only=True):
     cell: int
-    """The variables are as after this one, 0 being the start, but for those that are lost."""
+    """The variables are as after this cell (0: the start), except for lost ones."""
     missing: tuple[int, ...] = ()
-    """Cells that ran later; what they did to variables is lost."""
+    """Later cells, whose effects on variables are lost."""
     labels: tuple[Label, ...] = ()
 
 
 OnOutput: TypeAlias = Callable[[Stream, str], None]
-"""Called as output arrives, all of it, in order within a stream; must not block."""
+"""Called with all output as it arrives, in order within a stream. Must not block."""
 OnCall: TypeAlias = Callable[[str, Mapping[str, Json]], Awaitable[Answer]]
-"""Answers a call of the tool by this name with these arguments, which come from the program, unchecked.
-One call at a time. Cancelled when the cell ends first; what it raises ends the cell and is raised by `run`.
+"""Answers a call of the named tool. The arguments come unchecked from the program. Calls can overlap.
+Cancelled if the cell ends first; an exception it raises ends the cell and is raised by `run`.
 """
 
 
@@ -306,24 +309,24 @@ class Session(Protocol):
         on_call: OnCall | None = None,
     ) -> Outcome:
         """Run one cell. Cancelling the awaiting task interrupts the cell and keeps the state. The time `on_call` takes
-        does not count to the limit. Raises SandboxUnavailable only when the sandbox itself
+        does not count towards the limit. Raises SandboxUnavailable only if the sandbox itself
         fails; whatever the program does (exceptions, exit, crash, endless loop) is an Outcome.
         """
         ...
 
     async def interrupt(self) -> None:
-        """Stop the running cell as Ctrl-C would; does nothing when none runs."""
+        """Stop the running cell as Ctrl-C would. Does nothing if no cell runs."""
 
     async def fork(self) -> Session: ...
 
     async def keep(self, branch: Session) -> None: ...
 
     async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...] | None:
-        """To before the last cell, or to the state after cell `to`. What must be said of it, a line each. Raises UndoRefused."""
+        """Go back to before the last cell, or to the state after cell `to`. Returns notices. Raises UndoRefused."""
         ...
 
     async def redo(self) -> tuple[str, ...] | None:
-        """As `undo`, for the last one."""
+        """Take back the last undo. Returns notices. Raises UndoRefused."""
         ...
 
     async def variables(self) -> tuple[Variable, ...]: ...
@@ -346,15 +349,16 @@ class Session(Protocol):
         on_output: OnOutput | None = None,
         read_only: bool = False,
     ) -> CommandOutcome:
-        """Run a program as the cells could, and wait for it. Needs capability `commands`, else raises NotSupported.
-        With `read_only`, which needs its capability too, it and all it starts can change no file but in their scratch
-        folder, TMPDIR; `CommandOutcome.read_only` tells how that went.
-        `env` is all of its environment but TMPDIR, the interpreter's own unless given; `workdir` is relative to the
-        workspace. When its time is over, or the awaiting task is cancelled, its whole process group ends; what it leaves
-        in the background otherwise runs on, unheard. It is no cell: variables stay, no state is kept after it, and
-        files it changes are changed between cells, so that no undo takes that back.
-        While `on_call` answers a call, it is the cell's: it runs at once, in the cell's slot, what it changes is undone
-        with the cell, and the cell's clock stands still. Should the cell end first, the outcome is an `error` that says so.
+        """Run a program with the same rights as a cell, and wait for it. Raises NotSupported without `commands`.
+
+        With `read_only`, which needs its own capability, the program and its children can change files only in their
+        scratch folder, TMPDIR; `CommandOutcome.read_only` reports the result. `env` replaces the interpreter's
+        environment, except TMPDIR; `workdir` is relative to the workspace. On timeout or cancellation the whole process
+        group ends; otherwise its background processes keep running, and their output is dropped. A command is not a
+        cell: variables and saved states stay, and undo does not cover the files it changes.
+        While `on_call` answers a call, the command belongs to the calling cell: it runs at once, undo of the cell
+        covers its changes, and the cell's clock is paused. If the cell ends first, the outcome is an `error` that
+        says so.
         """
         ...
 
@@ -364,7 +368,7 @@ class Session(Protocol):
 
 @runtime_checkable
 class Resumable(Session, Protocol):
-    """Where the provider is durable."""
+    """A session of a durable provider."""
 
     async def run(
         self,
@@ -375,7 +379,7 @@ class Resumable(Session, Protocol):
         on_call: OnCall | None = None,
         cell: int | None = None,
     ) -> Outcome:
-        """`cell` is the caller's number for it, higher than all before; one more than the last unless given."""
+        """Run one cell. `cell` is its number, higher than all before; by default one more than the last."""
         ...
 
     async def command(
@@ -390,38 +394,38 @@ class Resumable(Session, Protocol):
         cell: int | None = None,
         read_only: bool = False,
     ) -> CommandOutcome:
-        """With `cell`, numbered as for `run`, it is a step as a cell is: on the path, undone and redone, files and all.
-        Undoing it also ends what it left running. 0 is the number after the last. Without, nothing is undone of it. While
-        a call is answered, `cell` is ignored: what it does is the running cell's.
+        """Run a program. With `cell`, numbered as for `run`, it counts as a cell: it is on the path, and undo and redo
+        cover its files. Undo also ends what it left running. `cell=0` takes the number after the last; None means no
+        undo. `cell` is ignored while a call is answered: the command then belongs to the running cell.
         """
         ...
 
     def pause_clock(self) -> AbstractContextManager[None]:
-        """Meanwhile the clock of the running cell stands still, because it waits for the host."""
+        """Pause the clock of the running cell inside the `with` block, because the cell waits for the host."""
         ...
 
     @property
     def path(self) -> tuple[int, ...]:
-        """The cells whose effects are there, in order: those that were undone are not."""
+        """The cells whose effects are present, in order; undone cells are left out."""
         ...
 
     @property
     def changed_files(self) -> ChangedFiles:
-        """By the last cell, or the last command that counts as one. Git's own files and bytecode are left out."""
+        """Files changed by the last cell, or the last command that counted as one, except Git's own and bytecode."""
         ...
 
     @property
     def resumed(self) -> Resumed | None:
-        """What came back; None for a session that began here."""
+        """What was restored from another process; None for a new session."""
         ...
 
     async def describe_uncovered(self) -> tuple[str, ...]:
-        """What undo will not bring back, a line each; asked before the first cell, it is not said with that."""
+        """Return what undo does not cover, one line each. After this, the first cell no longer reports it."""
         ...
 
 
 class Provider(Protocol):
-    """Where sessions come from. Third parties register what makes one as entry point `pinfold.sandboxes`."""
+    """Opens sessions. Third parties register a factory of providers as entry point `pinfold.sandboxes`."""
 
     @property
     def name(self) -> str: ...
@@ -431,9 +435,9 @@ class Provider(Protocol):
 
     @property
     def notice(self) -> str | None:
-        """What a user must know before trusting it; front ends show it as is. None when nothing, or not known before `open`."""
+        """A warning that front ends show as it is; None if there is none, or none known before `open`."""
         ...
 
     async def open(self, spec: Spec) -> Session:
-        """A session whose interpreter has answered. Raises SandboxUnavailable, and NotSupported for what it cannot give."""
+        """Open a session whose interpreter has answered. Raises SandboxUnavailable, NotSupported."""
         ...

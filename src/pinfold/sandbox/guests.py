@@ -1,10 +1,10 @@
-"""Sessions whose guest is a process you confine: a provider that has nothing to add but a command line.
+"""Sessions whose guest is a process confined by a command line, for providers that add nothing else.
 
     async def open(self, spec: Spec) -> Session:
         return await open_guest(spec, self.capabilities, lambda program: ["my-jail", *program.argv])
 
-Whatever the command does, three things must reach the guest: its descriptors, SIGINT sent to the command's
-process group, and its end when the command is killed.
+Whatever the command does, the guest must inherit its file descriptors, receive a SIGINT sent to the command's
+process group, and end when the command is killed.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestProgram:
-    """What is to be run and what it must find inside, each path under its own name."""
+    """The program to run, and the paths it must find inside under the same names as outside."""
 
     argv: tuple[str, ...]
     workspace: Path
     scratch: Path
-    """Its HOME and TMPDIR, writable; removed with the session."""
+    """Writable folder for HOME and TMPDIR; removed with the session."""
     needs: tuple[Path, ...]
-    """Read-only: the interpreter with its packages, and the guest. The system's libraries are not named."""
+    """Read-only paths: the interpreter with its packages, and the guest program. System libraries are not listed."""
 
 
 Confine: TypeAlias = Callable[[GuestProgram], Sequence[str]]
-"""From what is to be run to the command that runs it confined."""
+"""Maps a program to the command that runs it confined."""
 
 
 async def open_guest(
     spec: Spec, capabilities: Capabilities, confine: Confine | None = None, *, python: Path | None = None
 ) -> Session:
-    """A session whose guest runs as `confine` says, plainly unless given, in `python`, this one unless given.
+    """Open a session whose guest runs in `python` (default: this one) by the command that `confine` returns.
 
-    Raises SandboxUnavailable, and NotSupported where a view is asked for.
+    Without `confine` the guest is not confined. Raises SandboxUnavailable, or NotSupported for a view or egress.
     """
     refuse_extras(spec, "this sandbox")
     guests = _Subprocesses(spec, confine, str(python or sys.executable))
@@ -67,7 +67,7 @@ async def open_guest(
 
 
 def refuse_extras(spec: Spec, name: str) -> None:
-    """For a provider that has neither views nor a way out. Raises NotSupported."""
+    """Raise NotSupported if the spec asks for a view or egress."""
     if spec.view is not None:
         raise NotSupported(f"{name} gives no session a private view of the workspace; `namespaces` does")
     if spec.egress is not None:
@@ -75,7 +75,7 @@ def refuse_extras(spec: Spec, name: str) -> None:
 
 
 async def open_saved_state_session(launcher: Launcher, capabilities: Capabilities, spec: Spec) -> GuestSession:
-    """A session of guests that cannot be copied. With a place to keep it in it goes on, and can go back."""
+    """Open a session whose guests cannot be copied. With `spec.state` it can be resumed and undone."""
     if spec.state is None or not capabilities.durable:
         return await GuestSession.open(launcher, capabilities, spec, None)
 
@@ -88,7 +88,7 @@ async def open_saved_state_session(launcher: Launcher, capabilities: Capabilitie
 
 
 class _Subprocesses:
-    """Launches guests of one session; they share a private folder for HOME and TMPDIR."""
+    """Launches the guests of one session, which share a private folder for HOME and TMPDIR."""
 
     def __init__(self, spec: Spec, confine: Confine | None, python: str) -> None:
         self._python = python
@@ -110,7 +110,7 @@ class _Subprocesses:
         return await start_guest(guest, self._spec.limits, name=repr(command[0]))
 
     async def sweep(self) -> None:
-        """Ends processes that left the group, known by the TMPDIR they were born with."""
+        """End processes that left the process group; they are recognised by their initial TMPDIR."""
         if self._private is not None and sys.platform == "linux":
             await anyio.to_thread.run_sync(end_marked, self._private.path)
 
@@ -120,7 +120,7 @@ class _Subprocesses:
             await anyio.to_thread.run_sync(self._private.remove)
 
     def _spawn(self, command: list[str]) -> Guest:
-        # On the event loop's own thread: the kernel ends the guest when the thread that made it ends.
+        # On the event loop's own thread: the kernel kills the guest when the thread that started it ends.
         ours, theirs = socket.socketpair()
         stdout, stdout_in = os.pipe()
         stderr, stderr_in = os.pipe()
@@ -148,7 +148,7 @@ class _Subprocesses:
         return guest
 
     def _command(self, channel: int) -> Sequence[str]:
-        # Confined, its parent may be a process we do not know, and bear another number inside.
+        # A confined guest's parent may be another process, or have another pid inside.
         parent = os.getpid() if self._confine is None else 0
         argv = (self._python, "-I", str(GUEST / "__main__.py"), "serve", str(channel), str(parent))
         if self._confine is None:
@@ -160,7 +160,7 @@ class _Subprocesses:
         return self._confine(program)
 
     def _environment(self) -> dict[str, str]:
-        """Nothing of ours goes in: no keys, no PYTHON*, no proxies."""
+        """The guest's environment, with nothing from this process but PATH: no keys, no PYTHON*, no proxies."""
         private = str(self._scratch())
         given = {"LANG": "C.UTF-8", "PATH": os.environ.get("PATH", PATH), "HOME": private, "TMPDIR": private}
         return given if self._spec.site is None else {**given, "PINFOLD_SITE": str(self._spec.site)}
@@ -178,7 +178,7 @@ NOTICE = (
 
 
 class UnsafeLocal:
-    """Sessions that are subprocesses with a clean environment, a process group of their own and nothing more."""
+    """Runs sessions as subprocesses with a clean environment and their own process group, and no isolation."""
 
     name = "unsafe-local"
     notice = NOTICE
@@ -187,7 +187,7 @@ class UnsafeLocal:
     )
 
     def __init__(self, python: Path | None = None) -> None:
-        """`python` runs the cells, this one unless given."""
+        """`python` runs the cells; the default is this one."""
         self._python = python
 
     async def open(self, spec: Spec) -> Session:

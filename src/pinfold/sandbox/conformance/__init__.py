@@ -1,4 +1,4 @@
-"""The contract as checks that anyone can run against a provider. Public as `pinfold.testing`."""
+"""The sandbox contract as checks that anyone can run against a provider. Public as `pinfold.testing`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pinfold.sandbox.contract import Provider
 __all__ = ["SANDBOX_CHECKS", "Check", "CheckResult", "SandboxReport", "run_check", "sandbox_contract"]
 
 CHECK_S = 60.0
-"""For one check; a provider that hangs fails it."""
+"""Time limit of one check; a provider that hangs fails it."""
 
 CheckVerdict: TypeAlias = Literal["passed", "failed", "skipped"]
 
@@ -26,7 +26,7 @@ SANDBOX_CHECKS: tuple[Check, ...] = tuple(CHECKS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What became of one check."""
+    """The result of one check."""
 
     name: str
     verdict: CheckVerdict
@@ -35,7 +35,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxReport:
-    """All checks of one provider; `str` of it is for people."""
+    """The results of all checks of one provider. `str()` gives a readable report."""
 
     provider: str
     results: tuple[CheckResult, ...]
@@ -46,7 +46,7 @@ class SandboxReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed, and something was tried."""
+        """True if no check failed and at least one passed."""
         return not self.failed and any(result.verdict == "passed" for result in self.results)
 
     def __str__(self) -> str:
@@ -55,13 +55,13 @@ class SandboxReport:
 
 
 async def sandbox_contract(provider: Provider) -> SandboxReport:
-    """Try the whole contract. The programs it runs are harmless, also without any isolation."""
+    """Run all checks against a provider. The programs they run are harmless, even without isolation."""
     results = [await run_check(check, provider) for check in SANDBOX_CHECKS]
     return SandboxReport(provider=provider.name, results=tuple(results))
 
 
 async def run_check(check: Check, provider: Provider) -> CheckResult:
-    """One check in a folder of its own. Whatever goes wrong is a failure of the provider, told as such."""
+    """Run one check in its own folder. Any exception is reported as a failure of the provider."""
     reason = check.skip_reason(provider)
     if reason is not None:
         return CheckResult(name=check.name, verdict="skipped", reason=reason)

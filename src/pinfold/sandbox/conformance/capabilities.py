@@ -1,4 +1,4 @@
-"""What a check of the contract is and works on; and the checks that a provider can do what it says, and says what it can do."""
+"""The framework of the contract's checks, and the checks that a provider's capabilities are true and complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Need: TypeAlias = Literal[
     "isolated", "fork", "files_view", "sockets", "mounts", "site", "calls", "commands", "read_only_commands",
     "calls and commands", "durable and commands", "local", "no fork"
 ]  # fmt: skip
-"""What a provider must say of itself for a check to apply."""
+"""What a provider must declare for a check to apply."""
 
 
 _Error = TypeVar("_Error", bound=Exception)
@@ -30,11 +30,11 @@ class ContractBroken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Opens sessions of the provider under test, in a folder that is this check's own."""
+    """Opens sessions of the provider under test, in a folder used by one check only."""
 
     provider: Provider
     folder: Path
-    """The workspace. Beside it lies `outside`, so that a provider that lets a path out harms nothing."""
+    """The workspace. `outside` lies next to it, so that a path that leads out of the workspace harms nothing."""
 
     @property
     def outside(self) -> Path:
@@ -61,7 +61,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One sentence of the contract that can be tried."""
+    """One testable sentence of the contract."""
 
     name: str
     attempt: Callable[[Bench], Awaitable[None]] = field(repr=False)
@@ -81,7 +81,7 @@ CHECKS: list[Check] = []
 
 
 def check(needs: Need | None = None) -> Callable[[Callable[[Bench], Awaitable[None]]], Check]:
-    """Registers a check under its function's name, read as a sentence."""
+    """Register a check; its name is the function's name read as a sentence."""
 
     def register(attempt: Callable[[Bench], Awaitable[None]]) -> Check:
         made = Check(name=getattr(attempt, "__name__", "").replace("_", " "), attempt=attempt, needs=needs)
@@ -92,7 +92,7 @@ def check(needs: Need | None = None) -> Callable[[Callable[[Bench], Awaitable[No
 
 
 def check_session(needs: Need | None = None) -> Callable[[Callable[[Session], Awaitable[None]]], Check]:
-    """As `check`, for what needs no more than an open session."""
+    """Like `check`, for a check that needs only an open session."""
 
     def register(attempt: Callable[[Session], Awaitable[None]]) -> Check:
         @functools.wraps(attempt)
@@ -116,7 +116,7 @@ def expect_outcome(outcome: Outcome, *, status: str, value: str | None = None) -
 
 
 async def expect_refused(attempt: Awaitable[object], error: type[_Error], message: str) -> _Error:
-    """What the attempt raised, which must be this."""
+    """Return the `error` that the attempt raises. Raises ContractBroken if it succeeds."""
     try:
         await attempt
     except error as refused:

@@ -1,4 +1,4 @@
-"""Checks of what a session is to an ordinary cell: values, output, errors, await, files, variables."""
+"""Checks of ordinary cells: values, output, errors, await, files, variables."""
 
 from __future__ import annotations
 

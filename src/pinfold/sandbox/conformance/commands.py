@@ -1,4 +1,4 @@
-"""Checks of programs that are run beside the cells, and of calls that code inside makes to tools."""
+"""Checks of commands, and of tool calls that code inside makes."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def a_command_runs_while_a_cell_waits_for_a_call(session: Session) -> None
 
 @check_session(needs="calls and commands")
 async def a_cell_that_ends_takes_the_command_of_its_call_with_it(session: Session) -> None:
-    """A thread waits for the call; the cell ends beside it."""
+    """A thread waits for the call while the cell itself ends."""
     ends: list[CommandOutcome] = []
     code = (
         "import threading\nthreading.Thread(target=call, args=['x'], daemon=True).start()\n"
@@ -237,7 +237,7 @@ async def a_command_that_takes_too_long_ends_with_all_it_started(session: Sessio
     await session.run(HELD)
     ended = await _sh(session, 'exec 3> held; echo said; trap "" TERM; sleep 60 & wait', timeout_s=1.0)
     expect(ended.status == "timeout" and ended.stdout == b"said\n", f"got {ended!r}")
-    expect_outcome(await session.run("os.read(end, 1)"), status="ok", value="b''")  # nobody holds it any more
+    expect_outcome(await session.run("os.read(end, 1)"), status="ok", value="b''")  # no process holds it open any more
 
 
 @check(needs="commands")
@@ -277,7 +277,7 @@ async def a_timer_that_a_cell_left_behind_does_not_break_a_command_unsaid(sessio
 async def what_a_command_writes_is_heard_as_it_comes(bench: Bench) -> None:
     heard: list[tuple[str, str]] = []
     async with bench.session() as session:
-        # It goes on only when the host has heard it.
+        # The command continues only when the host has received its output.
         goes_on = (bench.folder / "heard").touch
         script = "printf 'a\\303'; while [ ! -e heard ]; do :; done; printf '\\251'; echo b >&2"
 

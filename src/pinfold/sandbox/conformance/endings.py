@@ -1,4 +1,4 @@
-"""Checks of cells that do not end by themselves: limits, interrupts, crashes, close."""
+"""Checks of cells that do not end normally: limits, interrupts, crashes, close."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ for fd in range(3, 64):
 
 
 def _expect_state_is_told(before_was_kept: Outcome, outcome: Outcome) -> None:
-    """Either everything is as before the cell, or the loss is said; never one for the other."""
+    """Check that the outcome reports truly whether the state was rolled back or lost."""
     expect(outcome.state_lost != outcome.rolled_back, f"it must say what became of the state: {outcome!r}")
     kept = before_was_kept.status == "ok"
     expect(kept == outcome.rolled_back, f"it says {outcome!r}, but then got {before_was_kept!r}")
 
 
 async def _run_and(session: Session, code: str, act: str, timeout_s: float = 10) -> Outcome | None:
-    """Run the cell and, once it has printed, interrupt it or cancel its caller."""
+    """Run the cell and, once it has printed something, interrupt it or cancel its caller."""
     started = anyio.Event()
     outcome: Outcome | None = None
 

@@ -1,6 +1,6 @@
-"""The Python environment cells run in: made once by uv, from wheels only, kept by a key of what went in.
+"""The Python environment cells run in: built once by uv, from wheels only, and stored under a hash of its recipe.
 
-Nothing that is installed is ever run on the host, not even a `.pth` file.
+No installed code is ever run on the host, not even a `.pth` file.
 """
 
 from pinfold.sandbox.environment.builder import build, find_unfinished, install

@@ -1,4 +1,4 @@
-"""Builds an environment: beside its place, and put there in one step when it is complete."""
+"""Builds an environment in a temporary folder, and moves it to its place when complete."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ LOOK_AGAIN_S = 0.1
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """One piece of work with uv."""
+    """One job for uv."""
 
     python: Interpreter
     folder: Path
-    """For what is needed meanwhile; removed afterwards."""
+    """A folder for temporary files; removed afterwards."""
     held: int | None = None
-    """The lock's descriptor, if it is under one."""
+    """The file descriptor of the lock, if one is held."""
     on_progress: OnProgress = ignore_progress
 
     def uv(self, *arguments: str | Path, on_line: Callable[[str], None] | None = None) -> str:
@@ -74,9 +74,9 @@ def build(
     lock: str | None = None,
     python: Interpreter | None = None,
 ) -> Environment:
-    """The environment with these packages, built if it is not there. Blocks. Raises EnvironmentFailed.
+    """Return the environment with these packages, building it if needed. Blocks. Raises EnvironmentFailed.
 
-    A rebuilt one is taken away from the sessions that use it.
+    `rebuild` removes the old environment, even from sessions that use it.
     """
     recipe = Recipe.of(packages, lock=lock, python=python)
     if not rebuild and (ready := find_built(recipe)):
@@ -95,7 +95,7 @@ def build(
 
 
 def find_unfinished() -> Generator[Path]:
-    """What builds that were killed left, while no build is under way; none begins before the last was looked at."""
+    """Yield what killed builds left behind, if no build is running. Holds the lock meanwhile, so that none starts."""
     folder = environments()
     try:
         held = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
@@ -134,7 +134,7 @@ def _build_in(recipe: Recipe, folder: Path, held: int, on_progress: OnProgress) 
 
 @contextmanager
 def _beside(folder: Path) -> Generator[Path]:
-    """A folder to build in; what builds that were killed left, none of which is running, is removed first."""
+    """Yield a folder to build in, after removing what killed builds left behind. The caller holds the lock."""
     for stale in folder.glob(f"{UNFINISHED}*"):
         shutil.rmtree(stale, ignore_errors=True)
     made = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
@@ -152,12 +152,12 @@ def _fill(job: Job, new: Path, recipe: Recipe) -> None:
         added = resolve_requirements(job, recipe.packages, requirements, _names(recipe.lock))
         requirements.write_text(f"{recipe.lock}\n{added}", encoding="utf-8")
     job.uv("venv", "--quiet", "--no-project", "--relocatable", "--python", job.python.base, new)
-    # In one step, so that uv looks at the environment's Python only while nothing is in it.
+    # All packages in one step, so that uv runs the environment's Python only while it is empty.
     install_locked(job, requirements, ["--python", new / "bin" / "python"])
 
 
 def resolve_requirements(job: Job, packages: Iterable[str], known: Path, names: Iterable[str]) -> str:
-    """Requirements with hashes for what `packages` need beyond `names`, which stay as `known` says."""
+    """Return requirements with hashes for what `packages` need beyond `names`, whose versions `known` fixes."""
     asked = job.folder / "asked.txt"
     asked.write_text("\n".join(packages), encoding="utf-8")
     command = ["pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes"]
@@ -168,16 +168,16 @@ def resolve_requirements(job: Job, packages: Iterable[str], known: Path, names: 
 
 
 def install_locked(job: Job, requirements: Path, into: Sequence[str | Path]) -> None:
-    """Wheels only, and only those whose hash is named."""
+    """Install wheels only, and only those whose hash is listed."""
     command = ["pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:"]
     job.uv(*command, *into, "--requirements", requirements, on_line=progress_of_uv(job.on_progress))
 
 
 def compile_all(job: Job, folder: Path, place: Path) -> None:
-    """Bytecode for all of it, valid without looking at the source: inside nothing can be written, or changed.
+    """Compile all modules to bytecode that is never checked against the source: inside, both are read-only.
 
-    With the base Python and without `site`, so that nothing of the environment is run. Explicitly, so that
-    PYTHONDONTWRITEBYTECODE does not stop it. `place` is where it will be.
+    Uses the base Python without `site`, so that no code of the environment runs, and compileall, which
+    PYTHONDONTWRITEBYTECODE does not stop. `place` is the final path.
     """
     total = sum(1 for _ in folder.rglob("*.py"))
     done, is_full = 0, False
@@ -202,7 +202,7 @@ def compile_all(job: Job, folder: Path, place: Path) -> None:
         raise EnvironmentFailed(disk_full(place.parent))
 
 
-# A file that does not compile is no fault of ours: some packages ship such as test data.
+# Files that do not compile are ignored: some packages ship such files as test data.
 _COMPILE = """
 import compileall, os, py_compile, sys
 folder, place = sys.argv[1:]
@@ -214,7 +214,7 @@ compileall.compile_dir(folder, maxlevels=60, quiet=0, workers=0, stripdir=folder
 
 @contextmanager
 def _alone(folder: Path, on_progress: OnProgress) -> Generator[int]:
-    """One build at a time. The descriptor is given to every helper, so the lock ends with the last of them."""
+    """Hold the build lock. Every helper process inherits the descriptor, so the lock lasts until the last one ends."""
     held = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     give_up_at = time.monotonic() + WAIT_S
     try:
@@ -237,10 +237,10 @@ def _names(lock: str) -> list[str]:
 
 
 def install(package: str, site: Path, python: Path, *, writable: Iterable[Path] = ()) -> dict[str, str]:
-    """What was added for `package`, with versions; nothing if it is there already. Blocks. Raises EnvironmentFailed.
+    """Install `package` into `site`. Returns what was added, with versions. Blocks. Raises EnvironmentFailed.
 
-    What the environment of `python` has is never replaced: a package that needs another version is refused.
-    `writable`: as for `checked_python`.
+    Packages in the environment of `python` are never replaced: a package that needs another version is refused.
+    `writable`: as for `check_python`.
     """
     asked = normalise_package(package)
     interpreter = check_python(python, writable=writable)
@@ -266,7 +266,7 @@ def _install_into(job: Job, asked: str, site: Path) -> dict[str, str]:
     requirements = job.folder / "requirements.txt"
     requirements.write_text(text, encoding="utf-8")
     new, place = job.folder / "new", site / f"{len(earlier) + 1:04d}"
-    # With the base Python: uv starts the one it is given, and that of the environment would run what is in it.
+    # With the base Python: uv starts the Python it is given, and the environment's would run installed code.
     install_locked(job, requirements, ["--target", new, "--python", python.base])
     _start_with(python.path, python.base, new / "bin")
     compile_all(job, new, place)
@@ -277,7 +277,7 @@ def _install_into(job: Job, asked: str, site: Path) -> dict[str, str]:
 
 
 def _start_with(python: Path, base: Path, scripts: Path) -> None:
-    """Programs of the packages run in the environment, not in the Python it was made from, which has nothing of it."""
+    """Make the packages' scripts start with the environment's Python, not the base Python, which lacks its packages."""
     for script in scripts.iterdir() if scripts.is_dir() else ():
         if script.is_file() and not script.is_symlink():
             first, end, rest = script.read_bytes().partition(b"\n")

@@ -1,4 +1,4 @@
-"""Environments on disk: which Python one is for, where they are and what is there. Finding one needs no network and no other program."""
+"""Environments on disk: their Python, place and content. Finding one needs no network and no other program."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from pinfold.sandbox.contract import SandboxUnavailable
 
 
 class EnvironmentFailed(SandboxUnavailable):
-    """It cannot be built, added to, or used."""
+    """The environment cannot be built, extended or used."""
 
 
 OLDEST = (3, 11)
 LEAN = (3, 12)
-"""From here on sessions share what the zygote has loaded without counting references to it: half the memory each."""
+"""The first Python with immortal objects, which sessions share with the zygote: half the memory per session."""
 _INSTALLED = r"(?:cpython-)?3\.(12|13)\.(\d+)(?:-linux-.*)?"
-"""How pyenv and uv name the folder of a Python."""
+"""How pyenv and uv name a Python's folder."""
 _PROGRAM = r"python[0-9.]*t?d?|pypy[0-9.]*"
 ANSWER_S = 20.0
-# Without `site`: a `.pth` file of its environment is not run, nor is any sitecustomize.
+# Run without `site`, so that no `.pth` file or sitecustomize of its environment is run.
 _QUESTION = """
 import json, os, sys
 print(json.dumps({
@@ -45,11 +45,11 @@ print(json.dumps({
 
 
 class Interpreter(Struct, frozen=True, kw_only=True):
-    """A Python, known by what decides which wheels fit it."""
+    """A Python, described by what decides which wheels fit it."""
 
     path: Path
     base: Path
-    """What a virtual environment of it would be made from; itself if it is none."""
+    """The Python that its virtual environment was made from; itself if it is in none."""
     version: tuple[int, int, int]
     implementation: str
     flags: str
@@ -61,12 +61,12 @@ class Interpreter(Struct, frozen=True, kw_only=True):
 
     @property
     def packages(self) -> Path:
-        """Where an environment of it has its packages, from the environment's folder on."""
+        """The path of the packages within an environment of this Python."""
         return Path("lib", f"python{self.version[0]}.{self.version[1]}{self.flags}", "site-packages")
 
 
 def running_python() -> Interpreter:
-    """This one; costs nothing."""
+    """Return the running Python."""
     base: str = getattr(sys, "_base_executable", None) or sys.executable
     return Interpreter(
         path=_at_its_place(Path(sys.executable)),
@@ -79,12 +79,12 @@ def running_python() -> Interpreter:
 
 
 def _at_its_place(python: Path) -> Path:
-    """Inside a session only real folders are, and no link to one. The program itself may be a link: that is an environment."""
+    """Resolve links in the folder, which a session would lack, but keep the last name: an environment's is a link."""
     return Path(os.path.realpath(python.parent), python.name)
 
 
 def choose_python() -> Interpreter:
-    """This one, or a leaner one that pyenv or uv has installed. Looks at names only, and costs next to nothing."""
+    """Return the running Python, or a leaner one installed by pyenv or uv. Looks only at file names, so it is cheap."""
     running = running_python()
     if running.version >= LEAN or sys.platform != "linux":
         return running
@@ -109,10 +109,10 @@ def _find_installed(machine: str) -> list[Interpreter]:
 
 
 def check_python(path: Path, *, writable: Iterable[Path] = ()) -> Interpreter:
-    """The Python at `path`, fit to run cells. Raises EnvironmentFailed.
+    """Return the Python at `path`, if it can run cells. Raises EnvironmentFailed.
 
-    It is run on this machine, so it may not lie in a folder that is `writable` for a session. An environment may: its
-    Python is a link to one that lies elsewhere, and that one is run.
+    It is run on this machine, so it may not lie in a folder that is `writable` for a session. An environment may lie
+    there: its Python is a link, and the target elsewhere is run.
     """
     if not path.is_absolute():
         raise EnvironmentFailed(f"the Python {str(path)!r} must be named by its whole path, from / on")
@@ -124,7 +124,7 @@ def check_python(path: Path, *, writable: Iterable[Path] = ()) -> Interpreter:
         raise EnvironmentFailed(f"the Python {path} does not exist; name one that does")
     real = Path(os.path.realpath(path))
     for folder in map(Path.resolve, writable):
-        # The link can be changed from inside too, to any other program that is there.
+        # Code inside could also point the link at any other program on this machine.
         is_led_astray = path.parent.resolve().is_relative_to(folder) and not re.fullmatch(_PROGRAM, real.name)
         if real.is_relative_to(folder) or is_led_astray:
             raise EnvironmentFailed(
@@ -175,12 +175,12 @@ numpy pandas scikit-learn matplotlib scipy pyarrow duckdb polars seaborn statsmo
 tabulate ipython requests httpx jinja2
 """
 PACKAGES = tuple(_PACKAGES.split())
-"""What every environment has; `scripts/lock_environment.py` makes the lock from them."""
+"""The packages of every environment; `scripts/lock_environment.py` makes the lock file from them."""
 SIZE = "about 250 MB to fetch, 1 GB on disk"
 _MODULES = {"scikit-learn": "sklearn", "pillow": "PIL", "ipython": "IPython"}
 LOCK = Path(__file__).with_name("lock.txt")
 LAYOUT = 1
-"""Raised when environments are built differently, so that old ones are not taken for new."""
+"""Increase this when environments are built differently, so that old ones are not used as new."""
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _ASKED = (
@@ -191,14 +191,14 @@ _ASKED = (
 
 class Recipe(Struct, frozen=True, kw_only=True):
     lock: str
-    """The text of a requirements file with a hash for every file."""
+    """The text of a requirements file with a hash for every wheel."""
     packages: tuple[str, ...]
-    """What is added, normalised and sorted."""
+    """Additional packages, normalised and sorted."""
     python: Interpreter
 
     @classmethod
     def of(cls, packages: Iterable[str] = (), *, lock: str | None = None, python: Interpreter | None = None) -> Recipe:
-        """Raises EnvironmentFailed for what is no package."""
+        """Make a recipe. Raises EnvironmentFailed for an invalid package."""
         return cls(
             lock=LOCK.read_text(encoding="utf-8") if lock is None else lock,
             packages=tuple(sorted({normalise_package(package) for package in packages})),
@@ -218,7 +218,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
 
 def normalise_package(package: str) -> str:
-    """A package as `name[extras]versions`; addresses, paths and options are refused: they name no package."""
+    """Return a package as `name[extras]versions`. Refuses URLs, paths and options. Raises EnvironmentFailed."""
     found = re.fullmatch(_ASKED, package.strip())
     if found is None:
         raise EnvironmentFailed(
@@ -230,7 +230,7 @@ def normalise_package(package: str) -> str:
 
 
 def modules(packages: Iterable[str]) -> set[str]:
-    """What code imports to use them, as far as a name tells."""
+    """Return the modules that code imports to use these packages, guessed from their names."""
     names = (canonical(package.partition("[")[0]) for package in (*PACKAGES, *packages))
     return {_MODULES.get(name) or re.split(r"[^a-z0-9-]", name)[0].replace("-", "_") for name in names}
 
@@ -240,18 +240,18 @@ def canonical(name: str) -> str:
 
 
 MARKER = "pinfold.json"
-"""In every complete environment, and in no other: it is written last, and the folder gets its name after that."""
+"""A file in every complete environment. It is written last, and only then is the folder moved to its place."""
 INFO = ".dist-info"
 
 
 class _Marked(Struct, frozen=True, kw_only=True):
     key: str
     version: str
-    """Of its Python."""
+    """The version of its Python."""
     asked: tuple[str, ...]
-    """What was added to the packages every environment has."""
+    """Packages requested besides those of every environment."""
     packages: Mapping[str, str]
-    """All of them, with their versions."""
+    """All packages, with their versions."""
     built_at: datetime
     size: int
     """Bytes on disk."""
@@ -263,7 +263,7 @@ class Environment(_Marked, frozen=True, kw_only=True):
 
 
 def environments() -> Path:
-    """The folder of all environments: `$XDG_DATA_HOME/pinfold/environments`. Raises EnvironmentFailed."""
+    """Return the folder of all environments, `$XDG_DATA_HOME/pinfold/environments`. Raises EnvironmentFailed."""
     given = os.environ.get("XDG_DATA_HOME", "")
     try:
         # The convention says to ignore relative paths.
@@ -274,7 +274,7 @@ def environments() -> Path:
 
 
 def find(packages: Iterable[str] = (), *, lock: str | None = None) -> Environment | None:
-    """The environment with these packages if it has been built. Raises EnvironmentFailed for what is no package."""
+    """Return the environment with these packages, if built. Raises EnvironmentFailed for an invalid package."""
     return find_built(Recipe.of(packages, lock=lock))
 
 
@@ -285,12 +285,12 @@ def find_built(recipe: Recipe) -> Environment | None:
     except (OSError, ValueError):
         return None
     environment = Environment(folder=folder, python=folder / "bin" / "python", **structs.asdict(said))
-    # Its Python is a link to the one it was made from, which may be gone.
+    # Its Python is a link to the base Python, which may be gone.
     return environment if environment.key == recipe.key and environment.python.exists() else None
 
 
 def default_python() -> Path | None:
-    """The Python of the environment without additions, None until that is built."""
+    """Return the Python of the environment without additional packages; None until that is built."""
     try:
         environment = find()
     except EnvironmentFailed:
@@ -299,7 +299,7 @@ def default_python() -> Path | None:
 
 
 def mark(folder: Path, recipe: Recipe) -> None:
-    """Say what is in this folder, as the last thing written to it."""
+    """Write the marker that describes this environment. It must be the last file written."""
     said = _Marked(
         key=recipe.key,
         version=recipe.python.number,
@@ -316,7 +316,7 @@ def mark(folder: Path, recipe: Recipe) -> None:
 
 
 def distributions(folder: Path) -> dict[str, str]:
-    """The packages installed in a folder, by name, from the names of their records alone."""
+    """Return the packages installed in a folder with their versions, read from the names of `.dist-info` folders."""
     try:
         names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(INFO))
     except OSError:
@@ -326,9 +326,9 @@ def distributions(folder: Path) -> dict[str, str]:
 
 
 def make_readable(folder: Path) -> int:
-    """Let everyone read all of it, whatever the wheels or our umask say, and return its size on disk.
+    """Make all of it readable for everyone, whatever the wheels or the umask say, and return its size on disk.
 
-    A session of root's runs under an id of its own.
+    This is needed if the host is root, because sessions then run under other user ids.
     """
     total = 0
     for place, folders, names in os.walk(folder):

@@ -1,4 +1,4 @@
-"""Runs uv and says in one line why it failed. Knows nothing of environments."""
+"""Runs uv, reports its progress, and explains its failures in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Phase: TypeAlias = Literal["wait", "resolve", "download", "install", "compile"]
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """`total` may be 0 while it is not known, and grow while downloads are found. Downloads are counted in bytes."""
+    """Progress of a build. `total` is 0 while unknown, and grows as downloads are found. Downloads count in bytes."""
 
     phase: Phase
     done: int = 0
@@ -42,7 +42,7 @@ _BEGUN = r"Downloading (\S+) \(([\d.]+)(B|KiB|MiB|GiB)\)\s*"
 
 
 def progress_of_uv(on_progress: OnProgress) -> Callable[[str], None]:
-    """Returns a function for the lines of an installation; an empty line repeats the last progress."""
+    """Return a function that takes uv's output lines; an empty line repeats the last progress."""
     sizes: dict[str, float] = {}
     largest = 0.0
     last = Progress(phase="download")
@@ -64,7 +64,7 @@ def progress_of_uv(on_progress: OnProgress) -> Callable[[str], None]:
             case _:
                 return
         if last.phase == "download":
-            # All come side by side and share the line: of each there is as much as of the largest that is done.
+            # Downloads run in parallel and share the line: assume as much of each as of the largest finished one.
             done = sum(min(size, largest) for size in sizes.values())
             last = Progress(phase="download", done=int(done), total=int(sum(sizes.values())))
         on_progress(last)
@@ -76,7 +76,7 @@ LIMIT_S = 900.0
 TICK_S = 0.2
 """Seconds to wait for a line before `on_line` is called with an empty one."""
 WORDS = 300
-# What would lead uv to another environment, or make it build, than the one it is told.
+# Variables that would make uv use another environment, or build packages from source.
 _MISLEADING = """
 PYTHONHOME PYTHONPATH UV_BREAK_SYSTEM_PACKAGES UV_BUILD_CONSTRAINT UV_COMPILE_BYTECODE UV_CONSTRAINT UV_EXCLUDE
 UV_ISOLATED UV_NO_BINARY UV_NO_BINARY_PACKAGE UV_OVERRIDE UV_PROJECT_ENVIRONMENT UV_PYTHON UV_SYSTEM_PYTHON
@@ -94,10 +94,10 @@ def run(
     on_line: Callable[[str], None] | None,
     explain: Callable[[str], str],
 ) -> str:
-    """What it prints on stdout; `on_line` gets its stderr, and "" while that is silent. Raises EnvironmentFailed.
+    """Run a program, return its stdout. `on_line` gets its stderr, and "" while it is silent. Raises EnvironmentFailed.
 
-    `folder` is its current folder, so that no project's settings steer it. `keep` is a descriptor it holds
-    open: a lock stays taken until the last one is gone, also if we are killed.
+    `folder` is its working directory, so that no project's settings affect it. `keep` is a file descriptor it inherits:
+    that of a lock, which then outlives this process if that is killed.
     """
     with tempfile.TemporaryFile() as answer:
         try:
@@ -109,8 +109,8 @@ def run(
                 pass_fds=() if keep is None else [keep],
                 cwd=folder,
                 env=environment,
-                start_new_session=True,  # so that what it started ends with it
-                umask=0o022,  # a session of root's runs under an id of its own, and must be able to read it
+                start_new_session=True,  # so that `_end` also ends what it started
+                umask=0o022,  # if the host is root, sessions run under other user ids and must be able to read it
             )
         except OSError as error:
             raise EnvironmentFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
@@ -124,7 +124,7 @@ def run(
 
 
 def _follow(process: subprocess.Popen[bytes], on_line: Callable[[str], None] | None) -> tuple[int, str]:
-    """Its exit code and what it wrote on stderr. Killed when its time is over."""
+    """Wait for the process and return its exit code and stderr. Kills it after `LIMIT_S`."""
     assert process.stderr is not None
     until = monotonic() + LIMIT_S
     said, rest, data = b"", b"", None
@@ -152,13 +152,13 @@ def _follow(process: subprocess.Popen[bytes], on_line: Callable[[str], None] | N
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.returncode is None:  # not reaped, so the number is still its own
+    if process.returncode is None:  # not reaped yet, so its pid cannot have been reused
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def find_uv() -> str:
-    """The one that came with us, else the one on the PATH. Raises EnvironmentFailed."""
+    """Return the uv installed with Pinfold, or else the one on the PATH. Raises EnvironmentFailed."""
     try:
         from uv import find_uv_bin
 
@@ -171,7 +171,7 @@ def find_uv() -> str:
 
 
 def uv_variables() -> dict[str, str]:
-    """Ours, with pip's certificates and index told to uv in its own words; what uv has been told already stays."""
+    """Return this process's environment, with pip's certificates and index translated for uv where it has none."""
     given = {name: value for name, value in os.environ.items() if name not in _MISLEADING.split()}
     given["NO_COLOR"] = "1"
     if "SSL_CERT_FILE" not in given:
@@ -186,7 +186,7 @@ def uv_variables() -> dict[str, str]:
 
 
 def explain_failure(said: str, python: Interpreter, folder: Path) -> str:
-    """One line for the user out of what uv said."""
+    """Return one line for the user that explains uv's output."""
     text = _flat(said)
     if re.search("No space left on device|os error 28|Errno 28", text):
         return disk_full(folder)
@@ -217,7 +217,7 @@ _EXPLANATIONS = {
         "what was downloaded for {0} is not what the lock names (hash mismatch); nothing was installed"
     ),
 }
-"""What uv says, and what the user is told; tried in this order."""
+"""Patterns of uv's messages, in the order tried, and the explanation of each."""
 
 
 def disk_full(folder: Path) -> str:
@@ -240,7 +240,7 @@ def _explain_unreachable(text: str) -> str | None:
 
 
 def _flat(said: str) -> str:
-    """Without the lines and boxes uv draws, and without its chatter about what went well."""
+    """Return uv's error message on one line, without its box drawing and without messages before the error."""
     begin = re.search(r"^\s*(?:error:|\u00d7)", said, re.MULTILINE)
     text = said[begin.start() :] if begin else said
     return re.sub(r"^(?:error:|\u00d7)\s*", "", re.sub(r"[\s│╰─▶├]+", " ", text).strip())

@@ -1,1 +1,1 @@
-"""Kernel interface: system call filter, inotify, files never reached through a link, processes, sockets."""
+"""Kernel interfaces: system call filter, inotify, file access that never follows links, processes, sockets."""

@@ -1,6 +1,6 @@
-"""Temporary folders that tell whether anyone still uses them, however their maker ended.
+"""Temporary folders that show whether the process that made them still lives.
 
-Each is locked for as long as its maker lives; the kernel lets go of the lock with the process.
+That process holds a lock on each of them; the kernel releases the lock when the process ends.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pinfold.sandbox.kernel.safe_files import remove_all
 
 _OURS = r"pinfold-(egress|home|workspace|proof|bait|site|lite|versions|variables|views)\.[a-z0-9_]{8}"
 _UNNAMED = r"\.?pinfold-(workspace-|proof-|bait-|check-)?[a-z0-9_]{8}"
-"""Without a lock, by age alone: made by an older version, or cut off before the lock was taken."""
+"""Folders without a lock, judged by age alone: made by an older version, or by a process that ended too early."""
 _OLD_S = 24 * 3600.0
 
 
 class TemporaryFolder:
-    """Private to this user, removed with `remove`."""
+    """A folder private to this user; `remove` removes it."""
 
     def __init__(self, kind: str) -> None:
-        """`kind`: one of those that `_OURS` knows."""
+        """`kind`: one of those in `_OURS`."""
         place, word = tempfile.gettempdir(), os.urandom(4).hex()
         unlocked = f"{place}/.pinfold-{word}"
         os.mkdir(unlocked, 0o700)
         self._lock = hold_lock(unlocked)
-        # It gets the name a cleanup looks for only once it is locked.
+        # Only a locked folder gets the name that cleanup looks for.
         self.path = Path(f"{place}/pinfold-{kind}.{word}")
         os.rename(unlocked, self.path)
 
@@ -54,24 +54,24 @@ def folder(kind: str) -> Generator[Path]:
 
 
 def remove_folder(path: Path) -> bool:
-    """All of it, whatever a session has put there: closed folders, thousands in each other. Whether it is gone."""
+    """Remove a folder, even with unreadable or very deeply nested folders inside. Returns True if it is gone."""
     with suppress(OSError):
         parent = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             remove_all(parent, path.name)
         finally:
             os.close(parent)
-    if os.path.lexists(path):  # something in it is not ours to remove: the rest is
+    if os.path.lexists(path):  # something in it cannot be removed; remove the rest
         with suppress(RecursionError):
             shutil.rmtree(path, ignore_errors=True)
     return not os.path.lexists(path)
 
 
 def find_abandoned(within: Path | None = None) -> list[Path]:
-    """Temporary folders of this user whose maker is gone."""
+    """Return this user's temporary folders whose process is gone."""
     found: list[Path] = []
     for path in Path(within or tempfile.gettempdir()).iterdir():
-        with suppress(OSError):  # someone else removed it meanwhile
+        with suppress(OSError):  # another process removed it meanwhile
             status = path.lstat()
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
                 continue
@@ -86,14 +86,14 @@ def find_abandoned(within: Path | None = None) -> list[Path]:
 
 
 def hold_lock(path: Path | str) -> int:
-    """Lock the folder until this process ends or closes what is returned."""
+    """Lock the folder until this process ends or closes the returned descriptor."""
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_SH)
     return lock
 
 
 def in_use(path: Path) -> bool:
-    """Whether a living process holds the folder's lock."""
+    """Return True if a living process holds the folder's lock."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -105,7 +105,7 @@ def in_use(path: Path) -> bool:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Whether it is locked now, for us alone."""
+    """Try to take an exclusive lock. Returns True on success."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

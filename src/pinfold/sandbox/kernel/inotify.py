@@ -1,4 +1,4 @@
-"""Reports to which names in watched folders something happened. One inotify descriptor."""
+"""Reports which names in watched folders had events, through one inotify descriptor."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _ONLY_FOLDERS, _NO_LINKS, _NOT_UNLINKED = 0x1000000, 0x2000000, 0x4000000
 _HEADER = struct.Struct("iIII")
 _BUFFER = 1 << 16
 _READS = 64
-"""At once: more than the kernel's queue holds, and a program that never stops must not keep us reading."""
+"""Most reads per `collect`: more than the kernel's queue holds, but bounded if a program never stops writing."""
 FOLDERS = 256
-"""That are watched for names; a machine gives each user some thousands."""
+"""Default number of watched folders; a system allows each user some thousands."""
 NAMES = NAMED | CLOSED_AFTER_WRITING | ATTRIB
 FILES = CREATED_OR_DELETED | RENAMED | WRITTEN | ATTRIB | OPENED
 
@@ -33,13 +33,13 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Watch:
-    """Of at most so many folders, and a quarter of what the machine gives each user.
+    """Watches at most `most` folders, and at most a quarter of the watches each user may have.
 
-    Raises OSError where there is none. `fd` is readable when something happened.
+    Raises OSError if inotify is not available. `fd` is readable when there are events.
     """
 
     def __init__(self, most: int = FOLDERS, events: int = NAMES) -> None:
-        """`events`: what is asked for, of a folder and of what is in it."""
+        """`events`: the events to watch for, of a folder and of the names in it."""
         given = Path("/proc/sys/fs/inotify/max_user_watches").read_text(encoding="ascii")
         self._most = min(most, int(given) // 4)
         self._events = events
@@ -48,18 +48,18 @@ class Watch:
         self._poll.register(self.fd, select.POLLIN)
         self._folders: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
-        """Without those that are gone from where they were: they are new when they are added again."""
+        """Without folders that were removed or renamed, so that they count as new when added again."""
         self._happened: dict[str, int] = {}
         self._lost = False
 
     def add(self, path: str, folder: int | None = None) -> bool:
-        """Watches the folder at `path`, or the open one `folder`, which is called so. Whether that is new. Raises OSError.
+        """Watch the folder at `path`, or the open folder `folder` under that name. Returns True if new. Raises OSError.
 
-        The same folder under another path loses the old one.
+        A folder that is already watched under another path gets the new path.
         """
         if folder is None:
             place, flags = path, _NO_LINKS
-        else:  # whatever the path means by now, this is the one that was opened
+        else:  # the open folder itself, even if the path means another by now
             place, flags = f"/proc/self/fd/{folder}", _NOT_UNLINKED
         asked = self._events | _ONLY_FOLDERS | flags
         number = self._check_result(_LIBC.inotify_add_watch(self.fd, os.fsencode(place), asked))
@@ -76,7 +76,10 @@ class Watch:
         return True
 
     def add_all(self, paths: Iterable[str]) -> bool:
-        """A missing one is left out: that it is made is seen in the one above. Whether any was new. Raises OSError."""
+        """Watch these folders. Missing ones are skipped: the parent reports their creation. Returns True if any is new.
+
+        Raises OSError.
+        """
         any_new = False
         for path in paths:
             with suppress(FileNotFoundError, NotADirectoryError):
@@ -90,7 +93,7 @@ class Watch:
             _LIBC.inotify_rm_watch(self.fd, number)
 
     def collect(self, *, ours: Container[str] = ()) -> None:
-        """Takes what the kernel has to tell. That one of `ours` was opened is not told: we did it, since the last time."""
+        """Read the kernel's events. Ignores opens of the paths in `ours`, which this process has opened itself."""
         for _ in range(_READS):
             try:
                 data = os.read(self.fd, _BUFFER)
@@ -115,29 +118,29 @@ class Watch:
         return not self._happened and not self._lost and not self._poll.poll(0)
 
     def take_events(self) -> dict[str, int] | None:
-        """By path, since the last call; None: too much to say."""
+        """Return the events since the last call, by path; None if the kernel's queue overflowed."""
         self.collect()
         happened, self._happened = self._happened, {}
         lost, self._lost = self._lost, False
         return None if lost else happened
 
     def changes(self) -> tuple[set[str], set[str]] | None:
-        """As `happened`: paths whose name means something else, and paths written in place."""
+        """Like `take_events`: the paths that mean another file now, and those written in place."""
         happened = self.take_events()
         return None if happened is None else _split(happened)
 
     def peek_paths(self) -> Collection[str] | None:
-        """The paths that `happened` will tell of; None: too much to say."""
+        """Return the paths that `take_events` will report; None if the kernel's queue overflowed."""
         self.collect()
         return None if self._lost else self._happened.keys()
 
     def peek_touched(self) -> tuple[set[str], set[str]] | None:
-        """What `changes` will say."""
+        """Return what `changes` will return."""
         self.collect()
         return None if self._lost else _split(self._happened)
 
     def close(self) -> None:
-        # In a thread of its own: it takes the kernel up to a tenth of a second.
+        # In a thread, because the kernel takes up to a tenth of a second.
         Thread(target=os.close, args=(self.fd,), name="pinfold-unwatch").start()
 
     def _note(self, number: int, name: str, mask: int, ours: Container[str]) -> None:

@@ -1,4 +1,4 @@
-"""Telling processes apart for good, and our own from everyone else's. Linux only; elsewhere there are none."""
+"""Identifies processes even if their ids are reused, and finds and ends Pinfold's leftovers. Linux only."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from pinfold.sandbox.kernel.folders import find_abandoned, remove_folder
 GUEST = Path(__file__).parents[2] / "guest"
 _SWEEP_S = 30.0
 _SWEEPS = 20
-"""Passes over the process list; a program that forks faster than we kill is left to the user."""
+"""Passes over the process list; a program that forks faster than it is killed is left to the user."""
 PROGRAM = "/pinfold/guest/__main__.py"
 _STAMP = re.compile(r"(\d+)-(\d+)")
 _HOSTED = ("launcher", "lite")
-"""Programs that carry the stamp of the host they serve as their last argument."""
+"""Guest programs whose last argument is the stamp of their host."""
 _ZYGOTE = "zygote"
 _ZYGOTE_IDS = range(200_000, 260_001)
-"""Whom a zygote and its sessions run as where the host is root."""
+"""User ids of zygotes and their sessions if the host is root."""
 END_S = 2.0
-"""How long one whose host is gone may take to end by itself."""
+"""Time for a process whose host is gone to end by itself."""
 
 
 def stamp(pid: int) -> str:
-    """The process id and when it was started: names a process for good."""
+    """Return process id and start time, which together identify a process even after its id is reused."""
     fields = _fields(pid)
     return f"{pid}-{fields[19] if fields else 0}"
 
 
 def lives(named: str) -> bool:
-    """Whether the process of this stamp is still there."""
+    """Return True if the process of this stamp still exists."""
     match = _STAMP.fullmatch(named)
     return match is not None and stamp(int(match[1])) == named
 
 
 class Stray(Struct, frozen=True, kw_only=True):
-    """A process of ours whose host is gone."""
+    """A Pinfold process whose host is gone."""
 
     pid: int
     stamp: str
     program: str
 
     def end(self, *, dry_run: bool = False) -> bool:
-        """Kill it unless it ends by itself; False if it did."""
+        """Kill it unless it ends by itself. Returns False if it did."""
         try:
             pidfd = os.pidfd_open(self.pid)
         except OSError:
@@ -78,7 +78,7 @@ class Stray(Struct, frozen=True, kw_only=True):
 
 
 def strays() -> list[Stray]:
-    """Launchers whose host is gone, and zygotes whose launcher is: of this user and this process namespace."""
+    """Find launchers whose host is gone and zygotes whose launcher is gone, of this user and pid namespace."""
     found: list[Stray] = []
     for pid in _pids():
         if arguments := _arguments(pid):
@@ -89,16 +89,16 @@ def strays() -> list[Stray]:
 
 
 def pid_of(pidfd: int) -> int:
-    """-1 for one that is gone."""
+    """Return the process id of a pidfd; -1 if the process is gone."""
     found = re.search(r"^Pid:\s+(\d+)", _read(f"self/fdinfo/{pidfd}"), re.MULTILINE)
     return int(found[1]) if found else -1
 
 
 def descendants(pid: int) -> list[int]:
-    """The process itself, and what descends from it."""
+    """Return the process itself and its descendants."""
     found = [pid]
     for one in found:
-        with suppress(OSError):  # it is gone
+        with suppress(OSError):  # the process is gone
             for thread in Path(f"/proc/{one}/task").iterdir():
                 with suppress(OSError):
                     found += map(int, (thread / "children").read_text(encoding="ascii").split())
@@ -106,7 +106,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def find_deleted_maps(pid: int) -> Iterator[tuple[int, int, int]]:
-    """Device, inode and mapped bytes of each file that is mapped and has no name any more."""
+    """Yield device, inode and mapped bytes of each deleted file that the process has mapped."""
     for line in _read(f"{pid}/maps").split("\n"):
         if line.endswith(" (deleted)"):
             place, _, _, device, inode, *_ = line.split()
@@ -124,18 +124,18 @@ def _is_orphan(pid: int) -> bool:
     fields, uid = _fields(pid), _uid(pid)
     if not fields or not (uid == os.geteuid() or (os.geteuid() == 0 and uid in _ZYGOTE_IDS)):
         return False
-    # Its sessions are copies of it, and look the same.
+    # A zygote's sessions are forks of it and have the same command line, but a living Pinfold process as parent.
     return _arguments(int(fields[1])) is None
 
 
 def _arguments(pid: int) -> list[str] | None:
-    """Of a process that runs our guest program; None for any other."""
+    """Return the command line of a process that runs the guest program; None for other processes."""
     words = _read(f"{pid}/cmdline").split("\0")[:-1]
     return words if len(words) > 4 and words[1] == "-I" and words[2].endswith(PROGRAM) else None
 
 
 def _is_near(pid: int) -> bool:
-    """Whether it counts process ids as we do; in another container the same number is someone else."""
+    """Return True if it is in this pid namespace; elsewhere the same process id means another process."""
     try:
         return Path(f"/proc/{pid}/ns/pid").readlink() == Path("/proc/self/ns/pid").readlink()
     except OSError:
@@ -148,12 +148,12 @@ def _uid(pid: int) -> int:
 
 
 def _fields(pid: int) -> list[str]:
-    """Of /proc/PID/stat, from the state on."""
+    """Return the fields of /proc/PID/stat, from the state on."""
     return _read(f"{pid}/stat").rpartition(")")[2].split()
 
 
 def _read(name: str) -> str:
-    """A file of /proc; empty if it is gone, or not ours to read."""
+    """Return a file of /proc as text; empty if it is gone or unreadable."""
     try:
         return os.fsdecode(Path(f"/proc/{name}").read_bytes())
     except OSError:
@@ -166,9 +166,9 @@ def _pids() -> Iterator[int]:
 
 
 def sweep_leftovers(*, dry_run: bool) -> Iterator[tuple[str, str]]:
-    """End and remove what a killed host left behind, or only name it; yields the kind and the name of each.
+    """End and remove the processes, control groups and temporary folders that a killed host left behind.
 
-    Processes, control groups and temporary folders that the sandbox made.
+    Yields the kind and name of each. `dry_run`: only name them.
     """
     for stray in strays():
         if stray.end(dry_run=dry_run):
@@ -195,7 +195,7 @@ def _groups(what: str) -> list[str]:
 
 
 def _remove_abandoned(folder: Path) -> bool:
-    # Only a folder that carried a lock is known to be ours with all that is in it.
+    # Only a folder that had a lock is certain to be Pinfold's, with all that is in it.
     if "." in folder.name.lstrip("."):
         return remove_folder(folder)
     try:
@@ -206,7 +206,7 @@ def _remove_abandoned(folder: Path) -> bool:
 
 
 def end_marked(private: Path, *, dry_run: bool = False) -> list[int]:
-    """End the processes that were born with this folder as TMPDIR; returns them."""
+    """End the processes that were started with this folder as TMPDIR. Returns their ids."""
     mark = f"\0TMPDIR={private}\0"
     ended: list[int] = []
     for _ in range(_SWEEPS):
@@ -226,7 +226,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 @contextlib.contextmanager
 def short_path(path: Path) -> Generator[str]:
-    """The path itself; a long one through a descriptor, since the kernel takes 108 bytes at most."""
+    """Yield the path, or a short path through /proc/self/fd: a socket address holds 108 bytes at most."""
     if len(os.fsencode(path)) <= _LONGEST:
         yield str(path)
         return
@@ -238,7 +238,7 @@ def short_path(path: Path) -> Generator[str]:
 
 
 def is_same_user(peer: socket.socket) -> bool:
-    """Whether the other end belongs to us."""
+    """Return True if the other end runs as this user."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True  # the folder is 0700 and the socket 0600
     credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

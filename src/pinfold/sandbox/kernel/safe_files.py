@@ -1,7 +1,7 @@
-"""Opens, makes, moves and removes below one folder: never through a link, never out of it, even if paths are swapped meanwhile.
+"""Opens, creates, moves and removes files below one folder without following links, even if paths are swapped.
 
-The kernel resolves every path (openat2) from a descriptor of the folder that is held: below it, and through folders only.
-Then only single names are used, in the folder that was opened.
+The kernel resolves every path with openat2 from an open descriptor of the folder, and never leaves the folder or
+follows a link. After that only single names are used, relative to the folder that was opened.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from typing import NamedTuple, TypeAlias
 
 SET_ID = stat.S_ISUID | stat.S_ISGID
 _OPENAT2 = 437
-"""The same on every machine."""
+"""System call number, the same on every architecture."""
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-"""Also where a link is on the way: what it leads to is not ours."""
+"""Includes a link on the way: what it leads to does not count as inside the folder."""
 _PARTIAL = ".pinfold-"
 _F_SETSIG = 10
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _TELLS_OF_MAPS = {0xEF53, 0x58465342, 0x9123683E}
-"""ext4, xfs, btrfs: a write through a shared map shows in a file's times once its pages are clean."""
+"""ext4, xfs, btrfs: a write through a shared mapping updates the file's times once its pages are clean."""
 
 
 class Changed(OSError):
-    """It was changed after we last looked."""
+    """The file was changed after it was last checked."""
 
 
 class Stamp(NamedTuple):
-    """By which it is seen that a file is as it was, without reading it."""
+    """Metadata that shows whether a file has changed, without reading it."""
 
     inode: int
     size: int
@@ -55,7 +55,7 @@ class Stamp(NamedTuple):
 
 
 Thing: TypeAlias = tuple[int, int, int]
-"""Inode, size and time of writing: a renamed file keeps these."""
+"""Inode, size and modification time, which a renamed file keeps."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -65,7 +65,7 @@ class _How(ctypes.Structure):
 
 
 class SafeFolder:
-    """Paths are relative to the folder; "" is the folder itself. Whatever fails raises OSError."""
+    """File access below one folder. Paths are relative to it; "" is the folder itself. Failures raise OSError."""
 
     def __init__(self, folder: Path, *, one_file_system: bool = True) -> None:
         self._resolve = _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS | (_NO_XDEV if one_file_system else 0)
@@ -78,7 +78,7 @@ class SafeFolder:
 
     @property
     def is_there(self) -> bool:
-        """Whether it is still the folder it was."""
+        """True if the path still leads to the same folder."""
         try:
             return os.path.samestat(self._folder.stat(), os.fstat(self._fd))
         except OSError:
@@ -90,14 +90,14 @@ class SafeFolder:
 
     @property
     def file_system(self) -> int:
-        """The number of its kind, as statfs(2) has them; 0: not known."""
+        """The type number of its file system, as in statfs(2); 0 if unknown."""
         kind = ctypes.create_string_buffer(256)
         known = _LIBC.fstatfs(self._fd, kind) == 0
         return int.from_bytes(kind.raw[: ctypes.sizeof(ctypes.c_long)], "little") if known else 0
 
     @contextmanager
     def open_below(self, path: str, flags: int = os.O_PATH) -> Generator[int]:
-        """Not followed if it is a link itself, which only O_PATH opens."""
+        """Open a path below the folder. A link is not followed; the link itself can be opened only with O_PATH."""
         how = _How(flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, self._resolve)
         name = os.fsencode(path or ".")
         fd = _LIBC.syscall(_OPENAT2, self._fd, name, ctypes.byref(how), ctypes.sizeof(how))
@@ -110,7 +110,7 @@ class SafeFolder:
             os.close(fd)
 
     def status(self, path: str) -> os.stat_result | None:
-        """None: it is not there."""
+        """Return its status; None if it does not exist."""
         try:
             with self.open_below(path) as fd:
                 return os.fstat(fd)
@@ -121,7 +121,7 @@ class SafeFolder:
 
     @contextmanager
     def place(self, path: str, *, writable: bool = False) -> Generator[tuple[int, str]]:
-        """The folder a path's last name is in, and that name. A folder that must be written is opened up until `finish`."""
+        """Open the parent folder of a path; yield it and the last name. `writable` adds permissions until `finish`."""
         folder, _, name = path.rpartition("/")
         with self.open_below(folder, os.O_PATH | os.O_DIRECTORY) as fd:
             if writable and (mode := stat.S_IMODE(os.fstat(fd).st_mode)) & 0o300 != 0o300:
@@ -130,7 +130,7 @@ class SafeFolder:
             yield fd, name
 
     def finish(self) -> None:
-        """Folders that were opened up are as before; what is gone or no folder any more is passed over."""
+        """Restore the modes that `place` changed. Folders that are gone or replaced are skipped."""
         for folder, mode in self._opened_up.items():
             with suppress(OSError), self.open_below(folder, os.O_PATH | os.O_DIRECTORY) as fd:
                 chmod(fd, mode)
@@ -146,7 +146,7 @@ class SafeFolder:
         mtime_ns: int,
         was: Stamp | None,
     ) -> Stamp:
-        """Takes the place of what is there, if that is still as it `was`, in one step. Without set-id bits."""
+        """Write a file atomically, if what it replaces is still as it `was`. Set-id bits are dropped."""
         with self.place(path, writable=True) as (folder, name):
             partial = partial_name()
             made = make_file(folder, partial, fill, mode=mode & ~SET_ID, owner=owner, mtime_ns=mtime_ns)
@@ -167,7 +167,7 @@ class SafeFolder:
             os.mkdir(name, 0o700, dir_fd=folder)
 
     def give(self, path: str, mode: int, owner: tuple[int, int], *, is_folder: bool) -> None:
-        """Mode and owner, to what is of the same kind. No file gets set-id bits: a session may have it mapped for writing."""
+        """Set mode and owner, if the kind is unchanged. No set-id bits for files: a session may have them mapped."""
         with self.open_below(path) as fd:
             status = os.fstat(fd)
             if stat.S_ISDIR(status.st_mode) != is_folder or stat.S_ISLNK(status.st_mode):
@@ -178,7 +178,7 @@ class SafeFolder:
         self._opened_up.pop(path, None)
 
     def move(self, path: str, to: str, *, was: Stamp | None) -> Stamp:
-        """To a name that is free. Checked afterwards as well: if it was swapped on the way it is moved back."""
+        """Move to a free name. If the file was swapped meanwhile, move it back and raise Changed."""
         with self.place(path, writable=True) as (folder, name), self.place(to, writable=True) as (other, new):
             _check(folder, name, was)
             _check(other, new, None)
@@ -195,13 +195,13 @@ class SafeFolder:
             os.unlink(name, dir_fd=folder)
 
     def remove_folder(self, path: str) -> None:
-        """Only an empty one."""
+        """Remove an empty folder."""
         with self.place(path, writable=True) as (folder, name):
             os.rmdir(name, dir_fd=folder)
         self._opened_up.pop(path, None)
 
     def remove_all(self, path: str) -> None:
-        """A folder with all that is in it, however much and deep."""
+        """Remove a folder with all that is in it, however large and deep."""
         with self.place(path, writable=True) as (folder, name):
             remove_all(folder, name)
 
@@ -213,7 +213,7 @@ class SafeFolder:
 
 
 def partial_name() -> str:
-    """For what is not yet where it belongs."""
+    """Return a temporary name for a file until it is moved to its place."""
     return f"{_PARTIAL}{secrets.token_hex(8)}"
 
 
@@ -222,19 +222,19 @@ def is_partial(path: str) -> bool:
 
 
 def reopen(fd: int) -> int:
-    """For reading, what was opened as a path: the name may mean something else by now, the descriptor does not."""
+    """Open for reading what was opened with O_PATH. Its name may mean another file by now; the descriptor does not."""
     return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def is_open_for_writing(fd: int) -> bool:
-    """By any process, a shared map included: the kernel grants a read lease only if there is none."""
+    """Return True if any process has it open for writing or mapped shared. Then the kernel grants no read lease."""
     try:
-        # Who opens it in this moment waits until the lease is given back below, and we are sent a signal: one that
-        # is ignored, in place of SIGIO, which kills.
+        # A process that opens the file now waits until the lease is released below, and this process gets a signal:
+        # SIGURG, which is ignored, instead of SIGIO, which kills.
         fcntl.fcntl(fd, _F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError:
-        return True  # it is, or this file system has no leases
+        return True  # open for writing, or the file system has no leases
     fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     return False
 
@@ -248,7 +248,7 @@ def make_file(
     owner: tuple[int, int],
     mtime_ns: int | None = None,
 ) -> int:
-    """A new file, whole and closed, so that nothing tells of writing under its later name. Returns a descriptor of it."""
+    """Create a complete, closed file, so that inotify reports no write under its later name. Returns an O_PATH fd."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(name, flags, 0o600, dir_fd=folder)
     with ExitStack() as on_failure:
@@ -266,7 +266,7 @@ def make_file(
 
 
 def _replace(folder: int, partial: str, name: str, was: Stamp | None, owner: tuple[int, int] | None = None) -> None:
-    """`partial` takes the place of `name`, if that is still as it `was`; else it is removed."""
+    """Rename `partial` to `name`, if that is still as it `was`; otherwise remove `partial`."""
     with ExitStack() as on_failure:
         on_failure.callback(_remove, folder, partial)
         if owner:
@@ -292,18 +292,18 @@ def _check(folder: int, name: str, was: Stamp | None) -> None:
 
 
 def give(fd: int, mode: int, owner: tuple[int, int]) -> None:
-    with suppress(PermissionError):  # ours already, unless we are root
+    with suppress(PermissionError):  # only root can change the owner; for others it is right already
         os.fchown(fd, *owner)
     os.fchmod(fd, mode)
 
 
 def chmod(fd: int, mode: int) -> None:
-    """Of what was opened as a path."""
+    """Change the mode of what was opened with O_PATH."""
     os.chmod(f"/proc/self/fd/{fd}", mode)
 
 
 def open_up(path: str) -> bool:
-    """Make a folder that its owner has closed readable and writable for its owner. Whether that was needed, and done."""
+    """Give the owner full access to a folder. Returns True if the mode had to be changed and was."""
     try:
         fd = os.open(path, LOOK | os.O_DIRECTORY)
     except OSError:
@@ -321,7 +321,7 @@ def open_up(path: str) -> bool:
 
 
 def entries_of(folder: str) -> list[os.DirEntry[str]]:
-    """None of a folder that is not there or cannot be looked into."""
+    """Return the entries of a folder; none if it does not exist or cannot be read."""
     try:
         with os.scandir(folder) as inside:
             return list(inside)
@@ -330,7 +330,7 @@ def entries_of(folder: str) -> list[os.DirEntry[str]]:
 
 
 def lstat(path: str) -> os.stat_result | None:
-    """None: it is not there, or out of reach."""
+    """Return its status; None if it does not exist or cannot be reached."""
     try:
         return os.lstat(path)
     except OSError:
@@ -338,7 +338,7 @@ def lstat(path: str) -> os.stat_result | None:
 
 
 def read_plain(path: str, most: int, *, flags: int = 0) -> bytes | None:
-    """The beginning of a plain file; None for all else that a session can put there: a folder, a pipe, nothing."""
+    """Return up to `most` bytes of a regular file; None for anything else: a folder, a pipe, nothing."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     except (OSError, ValueError):
@@ -353,12 +353,12 @@ def read_plain(path: str, most: int, *, flags: int = 0) -> bytes | None:
 
 
 def read_text(path: str, most: int) -> str:
-    """As `read_plain`, empty for all else. A zero, with which no path goes on, ends a line."""
+    """Like `read_plain`, as text, empty for anything else. NUL, which no path contains, becomes a line end."""
     return (read_plain(path, most) or b"").decode("utf-8", "replace").replace("\0", "\n")
 
 
 def link_target(path: str) -> str | None:
-    """Where it leads; None if it is no link."""
+    """Return the target of a link; None if it is no link."""
     try:
         return os.readlink(path)
     except OSError:
@@ -366,7 +366,7 @@ def link_target(path: str) -> str | None:
 
 
 def remove_all(parent: int, name: str, *, most: int | None = None) -> None:
-    """However deep: what lies below is moved up, so that two descriptors are enough. Raises OSError."""
+    """Remove a file or tree. Subfolders are moved up, so that two descriptors do for any depth. Raises OSError."""
     try:
         os.unlink(name, dir_fd=parent)
     except FileNotFoundError:
@@ -405,12 +405,12 @@ def _lift(folder: int, name: str) -> None:
                 os.rename(inner, secrets.token_hex(8), src_dir_fd=below, dst_dir_fd=folder)
     finally:
         os.close(below)
-    with suppress(OSError):  # something was made in it meanwhile: the next round finds it
+    with suppress(OSError):  # something was created in it meanwhile; the next round removes it
         os.rmdir(name, dir_fd=folder)
 
 
 def _enter_folder(parent: int, name: str) -> int:
-    """A folder, opened and made ours to change."""
+    """Open a folder, after giving its owner full access."""
     fd = os.open(name, LOOK | os.O_DIRECTORY, dir_fd=parent)
     try:
         if stat.S_IMODE(os.fstat(fd).st_mode) & 0o700 != 0o700:
@@ -421,6 +421,6 @@ def _enter_folder(parent: int, name: str) -> int:
 
 
 def names_in(folder: int) -> list[str]:
-    """Of an open one, in order."""
+    """Return the sorted names in an open folder."""
     with os.scandir(folder) as inside:
         return sorted(entry.name for entry in inside)

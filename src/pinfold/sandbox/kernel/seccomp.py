@@ -1,6 +1,6 @@
-"""Compiles the system call filter of a session: an allow-list as classic BPF. Applies nothing itself.
+"""Compiles the system call filter of a session, an allow-list as classic BPF, without installing it.
 
-The calls, their numbers and which of them are allowed are in `syscalls.txt`.
+`syscalls.txt` lists the calls, their numbers and which of them are allowed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _ROWS = [
 X86_64: Final = {name: int(number) for name, number, _, _ in _ROWS if number != "-"}
 AARCH64: Final = {name: int(number) for name, _, number, _ in _ROWS if number != "-"}
 ALLOWED: Final = frozenset(name for name, *_, answer in _ROWS if answer == "allow")
-"""Without conditions. What is neither here nor in the filter's own rules is refused."""
+"""Calls allowed unconditionally. Calls that are neither here nor in `_rules` are refused."""
 ABSENT: Final = frozenset(name for name, *_, answer in _ROWS if answer == "absent")
-"""Answered as by a kernel that lacks them, so that libraries fall back to what the filter can judge."""
+"""Calls answered with ENOSYS, so that libraries fall back to calls that the filter can judge."""
 
 
 def names(text: str) -> frozenset[str]:
@@ -49,7 +49,7 @@ _ANSWERS = {
 _ARCHES = {"x86_64": (0xC000003E, X86_64), "aarch64": (0xC00000B7, AARCH64)}
 _X32_BIT = 0x40000000
 _NEWEST = 470
-"""Numbers from here on are newer than our list; a library that tries one expects ENOSYS."""
+"""Numbers from here on are newer than `syscalls.txt`; a library that tries one expects ENOSYS."""
 
 _MINUS_ONE = 0xFFFFFFFF
 _NAMESPACES = 0x7E020080
@@ -59,27 +59,27 @@ _CREATES = 0o100 | 0o20000000
 """O_CREAT and O_TMPFILE: only then does `open` read its mode."""
 _UNIX, _INET, _INET6 = 1, 2, 10
 _UNIX_KINDS, _INET_KINDS = (1, 2, 5), (1, 2)
-"""Stream, datagram, seqpacket: nothing raw."""
+"""Stream, datagram and seqpacket sockets; no raw ones."""
 _PROTOCOLS = (0, 6, 17)
-"""What fits the kind, TCP, UDP."""
+"""The default protocol of the socket type, TCP, UDP."""
 _SET_LEASE = 1024
-"""A lease on a file holds up any process that opens it outside, for most of a minute."""
+"""A lease on a file blocks any process outside that opens it, for most of a minute."""
 _FILE_TYPE, _NAMED_PIPE = 0o170000, 0o010000
 _TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)
 """TIOCSTI, TIOCLINUX, TIOCSETD: ways to type into a terminal, or to take it over."""
 _SOCKET_OWNERS = (0x8901, 0x8902)
-"""FIOSETOWN, SIOCSPGRP: ways to have the kernel send a signal for you, as are the next."""
+"""FIOSETOWN, SIOCSPGRP: ways to have the kernel send a signal, like `_FILE_OWNERS`."""
 _FILE_OWNERS = (8, 10, 15)
 """F_SETOWN, F_SETSIG, F_SETOWN_EX."""
 _PRIO_PROCESS, _IOPRIO_PROCESS = 0, 1
 _TRUNCATES, _ACCESS_MODE = 0o1000, 0o3
 
 METADATA = names("chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat")
-"""Calls on files that Landlock does not judge."""
+"""Calls on files that Landlock does not check."""
 SIGNALS = names("kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo")
 _ATTRIBUTES = ("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr")
 _TERMINAL, _SOCKET, _LISTENER = 0x5400, 0x8900, 0x2100
-"""Groups of `ioctl` that change no file; the last is for the listeners of such filters."""
+"""Groups of `ioctl` requests that change no file; the last is for seccomp listeners."""
 _LOOKS = (0x80086601, 0x801C581F, 0xC020660B, 0x2)
 """FS_IOC_GETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FIEMAP, FIGETBSZ."""
 _OF_THE_WHOLE_MACHINE = names("""
@@ -91,7 +91,7 @@ _NEEDS_A_SOCKET = ("socket", "connect", "bind", "listen")
 
 @dataclass(frozen=True, slots=True)
 class _Jump:
-    """Goes to a label further down; the assembler fills in the distance."""
+    """A jump to a later label; `_assemble` fills in the distance."""
 
     code: int
     value: int
@@ -100,7 +100,7 @@ class _Jump:
 
 
 _Step: TypeAlias = "tuple[int, int] | _Jump | str"
-"""An instruction, a jump, or the label of what follows."""
+"""An instruction, a jump, or the label of the next instruction."""
 
 
 def compile_filter(
@@ -111,11 +111,11 @@ def compile_filter(
     refused: frozenset[str] = frozenset(),
     also: frozenset[str] = frozenset(),
 ) -> bytes:
-    """The filter for this machine.
+    """Compile the filter for this machine.
 
-    `shared`: the session has no namespaces of its own, so no socket, no memory or queue of the machine's, and nothing that
-    works on a process by its number. Calls in `asked` wait for the answer of a listener, those in `refused` are refused,
-    those in `also` allowed, whatever the rules say.
+    `shared`: the session has no namespaces of its own, so it gets no sockets, no System V or POSIX IPC, and no calls on
+    other processes by number. Calls in `asked` wait for the answer of a listener, those in `refused` are refused, and
+    those in `also` are allowed, whatever the rules say.
     """
     machine = _check_machine(machine)
     numbers = _ARCHES[machine][1]
@@ -131,9 +131,8 @@ def compile_filter(
 
 @cache
 def compile_read_only_filter(machine: str = "") -> bytes:
-    """For a program that may only read: what changes files and Landlock, of some version, does not judge. All else is let through.
-
-    No socket of a path's either: the process that listens there may write.
+    """Compile the filter for a program that may only read. It refuses calls that change files and that some version of
+    Landlock does not check, and allows all others. It also refuses unix sockets: the process that listens may write.
     """
     machine = _check_machine(machine)
     numbers = _ARCHES[machine][1]
@@ -160,12 +159,12 @@ def _check_machine(machine: str) -> str:
 
 
 def _compile(machine: str, targets: dict[int, str], rules: dict[str, list[_Step]], other: str) -> bytes:
-    """`other`: the answer to calls that have no target."""
+    """Compile a filter. `other`: the answer to calls without a target."""
     arch = _ARCHES[machine][0]
     steps: list[_Step] = [(_LOAD, _ARCH), _Jump(_EQUAL, arch, "ours", "foreign"), "foreign", (_RETURN, _KILL)]
     steps += ["ours", (_LOAD, _NUMBER)]
     if machine == "x86_64":
-        # The x32 calls have numbers of their own, and are used only to get around filters.
+        # x32 calls have their own numbers, and are used only to get around filters.
         steps += [_Jump(_AT_LEAST, _X32_BIT, "x32", "native"), "x32", _ANSWERS["deny"], "native"]
     steps += _search(_ranges(targets, other), "search")
     for name, rule in rules.items():
@@ -174,7 +173,7 @@ def _compile(machine: str, targets: dict[int, str], rules: dict[str, list[_Step]
 
 
 def _rules() -> dict[str, list[_Step]]:
-    """Calls whose arguments decide. Every way through a rule ends in one of _ANSWERS."""
+    """Return the rules of calls whose arguments decide. Every path through a rule ends in one of `_ANSWERS`."""
     set_id = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mkdir": 1, "mkdirat": 2}
     return {
         "socket": _socket_rule(),
@@ -195,21 +194,21 @@ def _rules() -> dict[str, list[_Step]]:
 
 
 def _shared_rules() -> dict[str, list[_Step]]:
-    """What a namespace would have bounded. Processes are reached by number: only 0, which is the caller, is let through."""
+    """Return the rules that stand in for namespaces. As a process number only 0, the caller itself, is allowed."""
     caller_only = ("prlimit64", "sched_setaffinity", "sched_setparam", "sched_setscheduler", "sched_setattr")
     return {
         **{name: [_ANSWERS["deny"]] for name in _NEEDS_A_SOCKET},
         **{name: [_ANSWERS["absent"]] for name in _OF_THE_WHOLE_MACHINE},
         **{name: [_ANSWERS["no_attributes"]] for name in _ATTRIBUTES},
         **{name: _only(0, 0, "allow") for name in caller_only},
-        # Of a user or a group, 0 means every process of the caller's user or group.
+        # For a user or a group, 0 would mean every process of the caller's user or group.
         "setpriority": [*_only(0, _PRIO_PROCESS, "who"), "who", *_only(1, 0, "allow")],
         "ioprio_set": [*_only(0, _IOPRIO_PROCESS, "who"), "who", *_only(1, 0, "allow")],
-        # Stream and seqpacket: a datagram socket of a pair can still be pointed at any socket of the host's.
+        # Stream and seqpacket only: a datagram socket of a pair can still send to any socket of the host.
         "socketpair": [*_only(0, _UNIX, "kind"), "kind", _argument(1), (_AND, 0xF), *_one_of((1, 5), "allow", "deny")],
         "inotify_add_watch": [_ANSWERS["deny"]],
         "fcntl": [_argument(1), *_one_of((*_FILE_OWNERS, _SET_LEASE), "deny", "allow")],
-        # Landlock does not judge the flags of a file, which its owner may set though it is open for reading.
+        # Landlock does not check the flags of a file, which its owner may set on a descriptor opened for reading.
         "ioctl": [
             _argument(1),
             *_one_of((*_TERMINAL_TRICKS, *_SOCKET_OWNERS), "deny", "harmless"),
@@ -222,19 +221,19 @@ def _shared_rules() -> dict[str, list[_Step]]:
 
 
 def _looks_only() -> list[_Step]:
-    """`ioctl` on what is no file, and what only looks at one."""
+    """Allow `ioctl` requests that are not for files, and those that only read a file's metadata."""
     groups = _one_of((_TERMINAL, _SOCKET, _LISTENER), "allow", "file")
     looks = _one_of(_LOOKS, "allow", "no_control")
     return [_argument(1), (_AND, 0xFF00), *groups, "file", _argument(1), *looks]
 
 
 def _empties(flags: int, if_not: str) -> list[_Step]:
-    """Before its third version Landlock let a file be emptied that was opened for reading."""
+    """Refuse O_TRUNC on a file opened for reading, which Landlock before version 3 does not check."""
     return [_argument(flags), (_AND, _TRUNCATES | _ACCESS_MODE), _Jump(_EQUAL, _TRUNCATES, "deny", if_not)]
 
 
 def _socket_rule() -> list[_Step]:
-    """Other protocols have kernel modules of their own, loaded for any process that asks."""
+    """Allow unix, TCP and UDP sockets. Other protocols have kernel modules, which any process could have loaded."""
     return [
         _argument(0),
         _Jump(_EQUAL, _UNIX, "unix", "not unix"),
@@ -255,7 +254,7 @@ def _socket_rule() -> list[_Step]:
 
 
 def _pipes_only(mode: int) -> list[_Step]:
-    """`mkfifo`, without set-id bits; no device, and sockets are made by `bind`."""
+    """Allow `mkfifo` without set-id bits, but no devices. (`bind` creates sockets.)"""
     return [_argument(mode), (_AND, _FILE_TYPE | _SET_ID), _Jump(_EQUAL, _NAMED_PIPE, "allow", "deny")]
 
 
@@ -285,12 +284,12 @@ def _one_of(values: tuple[int, ...], if_one: str, if_none: str) -> list[_Step]:
 
 
 def _argument(index: int) -> tuple[int, int]:
-    # The low half: the kernel itself looks at no more of any argument that is judged here.
+    # The low 32 bits: the kernel itself uses no more of any argument that is checked here.
     return _LOAD, _ARGS + 8 * index
 
 
 def _block(name: str, rule: list[_Step]) -> list[_Step]:
-    """A rule with labels of its own and the answers it uses behind it: conditional jumps reach 255 steps at most."""
+    """Return a rule with private labels, followed by its answers: conditional jumps reach at most 255 steps."""
     used = {to for step in rule if isinstance(step, _Jump) for to in (step.if_true, step.if_false)}
     whole: list[_Step] = [name]
     for step in rule:
@@ -308,7 +307,7 @@ def _block(name: str, rule: list[_Step]) -> list[_Step]:
 
 
 def _ranges(targets: dict[int, str], other: str) -> list[tuple[int, str]]:
-    """Where each run of equal answers begins; `other` fills the gaps, `absent` the future."""
+    """Return where each run of equal answers begins. `other` fills the gaps; numbers from `_NEWEST` on are `absent`."""
     ranges: list[tuple[int, str]] = []
     for number in range(_NEWEST):
         target = targets.get(number, other)
@@ -318,7 +317,7 @@ def _ranges(targets: dict[int, str], other: str) -> list[tuple[int, str]]:
 
 
 def _search(ranges: list[tuple[int, str]], label: str) -> list[_Step]:
-    """Binary search over the ranges: about seven comparisons for any call."""
+    """Generate a binary search over the ranges: about seven comparisons for any call."""
     if len(ranges) == 1:
         target = ranges[0][1]
         return [_ANSWERS[target] if target in _ANSWERS else _Jump(_ALWAYS, 0, target, target)]

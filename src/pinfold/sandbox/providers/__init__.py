@@ -1,1 +1,1 @@
-"""The providers namespaces, landlock, auto and unsafe-local, and how they start and prove themselves."""
+"""The providers namespaces, landlock and auto, how they are started and how their isolation is proven."""

@@ -1,4 +1,4 @@
-"""Provider `auto`: the strongest isolation this machine proves, found when first needed. Never none at all."""
+"""Provider `auto`: the strongest isolation proven on this machine, chosen when first needed. Never no isolation."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from pinfold.sandbox.contract import Capabilities, Provider, SandboxUnavailable,
 
 class Probed(Provider, Protocol):
     async def probe(self, spec: Spec | None = None) -> None:
-        """Start it and have it tried; then it is known to work here. Raises SandboxUnavailable.
+        """Start the provider and prove that it works here. Raises SandboxUnavailable.
 
-        `spec`: of the session that `open` is asked for next: what it needs may be found out meanwhile.
+        `spec`: that of the session to be opened next; the provider may prepare for it meanwhile.
         """
 
 
 class Auto:
-    """`namespaces`, or `landlock` with a notice where they are refused, or refused."""
+    """Chooses `namespaces`, or `landlock` with a notice if namespaces are refused, or raises."""
 
     def __init__(self, *levels: Callable[[], Probed]) -> None:
-        """`levels` from the strongest down; made only when their turn comes."""
+        """`levels`: factories, strongest first; each is called only if the ones before it fail."""
         self._levels = levels
         self._chosen: Probed | None = None
         self._refusals: list[str] = []
@@ -38,14 +38,14 @@ class Auto:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Until it is resolved, what every level has."""
+        """Those of the chosen level; before `resolve`, what every level has."""
         if self._chosen:
             return self._chosen.capabilities
         return Capabilities(isolated=True, site=True, commands=True, read_only_commands=True)
 
     @property
     def notice(self) -> str | None:
-        """Known once it is resolved: why it went down, how to go up again, and what the level lacks."""
+        """After `resolve`: why full isolation is refused, how to change that, and what the chosen level lacks."""
         if self._chosen is None or not self._refusals:
             return self._chosen.notice if self._chosen else None
         why = cause_and_fix() or self._refusals[0]
@@ -53,7 +53,7 @@ class Auto:
         return f"Full isolation is refused here: {why}. Going on with {self._chosen.name}. {lower}".rstrip()
 
     async def resolve(self, spec: Spec | None = None) -> Provider:
-        """Settle which one it is, for this session first. Raises SandboxUnavailable, naming every cause."""
+        """Choose a level, with `spec` for its first session. Raises SandboxUnavailable, naming every cause."""
         if sys.platform != "linux":
             raise SandboxUnavailable(
                 f"no isolation is available on {sys.platform}; to run code without any, ask for `unsafe-local` by name"
@@ -80,15 +80,15 @@ class Auto:
 
 
 def cause_and_fix() -> str:
-    """What keeps user namespaces from working here, and how to change it; empty if it cannot be seen."""
+    """Return why user namespaces do not work here, and how to change that; empty if no fix is known."""
     cause, fix = _explain_refusal(read_settings())
     return f"{cause}; to change that: {fix}" if fix else ""
 
 
 NEWEST_NEEDED = (5, 12)
-"""`mount_setattr` came with this kernel."""
+"""The first kernel with `mount_setattr`."""
 _MANY = 28633
-"""What the kernel would set itself on a machine of 8 GB or so."""
+"""The kernel's own default on a machine of about 8 GB."""
 _RUN = {
     "docker": "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined ...",
     "podman": "podman run --security-opt seccomp=unconfined --security-opt unmask=ALL ...",
@@ -97,7 +97,7 @@ _RUN = {
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """None: there is no such setting here."""
+    """Settings and features of this system. None means that the setting does not exist."""
 
     system: str = "linux"
     release: str = ""
@@ -106,10 +106,10 @@ class Facts(Struct, frozen=True, kw_only=True):
     unprivileged_userns_clone: int | None = None
     apparmor_restricts: int | None = None
     filtered: bool = False
-    """This very process runs under a system call filter."""
+    """True if this process runs under a system call filter."""
     container: str | None = None
     features: dict[str, Json] = {}
-    """As `guest/startup/probe.py` found them: an empty text where something works, else the error's name."""
+    """Results of `guest/startup/probe.py`: an empty string if a feature works, else the name of the error."""
 
     @property
     def memory(self) -> str:
@@ -120,7 +120,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         return self.features.get(feature) == ""
 
     def as_dict(self) -> dict[str, object]:
-        """For people and programs; the keys are stable."""
+        """Return a dictionary for display and JSON; its keys are stable."""
         return {
             "system": self.system,
             "release": self.release,
@@ -138,7 +138,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 def advice(facts: Facts) -> tuple[str | None, str | None]:
-    """The likeliest cause and what to type; None where nothing is known to be wrong."""
+    """Return the likeliest cause and what to type to fix it; None if unknown."""
     if facts.system != "linux":
         return f"{facts.system} has no namespaces", "run Pinfold on Linux, or in a Linux virtual machine"
     if _version(facts.release) < NEWEST_NEEDED:
@@ -182,7 +182,7 @@ def _version(release: str) -> tuple[int, ...]:
 
 
 def read_settings() -> Facts:
-    """What the system's settings say, without trying anything."""
+    """Read the system's settings, without trying any feature."""
     return Facts(
         system=sys.platform,
         release=os.uname().release,

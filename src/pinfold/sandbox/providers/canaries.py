@@ -1,4 +1,4 @@
-"""Proves that a session is shut in: it is made to try, on bait of our own. What got out is named.
+"""Proves that a session is isolated, by having it try to reach bait outside, and names each attempt that succeeds.
 
 Every attempt is harmless in itself, so the same program run without isolation shows that the bait works.
 """
@@ -78,7 +78,7 @@ print(json.dumps({{
 
 @contextmanager
 def bait() -> Generator[str]:
-    """A program that tries everything, and things outside for it to find."""
+    """Lay out the bait, and yield the program that tries to reach it."""
     word = secrets.token_hex(8)
     with (
         folder("bait") as place,
@@ -117,7 +117,7 @@ def bait() -> Generator[str]:
 
 @contextmanager
 def _shared_memory() -> Generator[int]:
-    """The number of a page that any process of ours could share; -1 where there is no such thing."""
+    """Yield the id of a System V shared memory page of this user; -1 if there is no such memory."""
     libc = ctypes.CDLL(None)
     page: int = libc.shmget(_PRIVATE, 4096, 0o600)
     try:
@@ -128,7 +128,7 @@ def _shared_memory() -> Generator[int]:
 
 
 async def find_holes(session: Session) -> list[str]:
-    """What this session could do that an isolated one must not. An empty list is the proof."""
+    """Return what this session could do that an isolated one must not. An empty list proves isolation."""
     with bait() as program:
         outcome = await session.run(program, timeout_s=20)
     try:
@@ -139,7 +139,7 @@ async def find_holes(session: Session) -> list[str]:
 
 
 async def prove(session: Session) -> None:
-    """Have the session try everything, and close it. Raises SandboxUnavailable if something got out."""
+    """Have the session try everything, and close it. Raises SandboxUnavailable if an attempt succeeds."""
     try:
         found = await find_holes(session)
     finally:

@@ -1,4 +1,4 @@
-"""Finds out what works here: starts each sandbox, lets it prove itself, and names cause and fix where it does not."""
+"""Checks what works here: starts each sandbox, proves its isolation, and names cause and fix of a failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pinfold.sandbox.providers.canaries import find_holes
 from pinfold.sandbox.providers.launcher import GUEST
 
 Health: TypeAlias = Literal["proven", "unsafe", "leaky", "refused"]
-"""`unsafe` claims no isolation; `leaky` claims it and something got out; `refused` does not start."""
+"""`unsafe`: claims no isolation. `leaky`: claims it, but an attempt to break out worked. `refused`: does not start."""
 Level: TypeAlias = Literal["full", "lite", "none"]
 PROBE_S = 20.0
 START_S = 120.0
@@ -41,19 +41,19 @@ print(json.dumps({{"python": platform.python_version(), "executable": sys.execut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxCheck:
-    """One sandbox."""
+    """The result of checking one sandbox."""
 
     name: str
     status: Health
     level: Level = "none"
-    """What was proven, not what is claimed."""
+    """The proven level, not the claimed one."""
     first_result_ms: float | None = None
-    """From asking for a session to the result of its first cell, everything started anew."""
+    """From opening a session to the result of its first cell, with nothing running before."""
     memory: str | None = None
-    """What keeps a session within its memory."""
+    """The mechanism that limits a session's memory."""
     environment: Mapping[str, object] = field(default_factory=dict[str, object])
     lacks: tuple[tuple[str, str], ...] = ()
-    """What it has otherwise than the strongest level, and how."""
+    """Properties in which it differs from the strongest level, and how."""
     cause: str | None = None
     fix: str | None = None
 
@@ -63,16 +63,16 @@ class Report:
     sandboxes: tuple[SandboxCheck, ...]
     kernel: Mapping[str, object]
     auto: str | None = None
-    """The sandbox that `auto` takes here; looked for only where every sandbox is."""
+    """The sandbox that `auto` chooses here; found only when all sandboxes are checked."""
 
     @property
     def ok(self) -> bool:
-        """Whether code can be run isolated."""
+        """True if code can be run in isolation."""
         return any(checked.status == "proven" for checked in self.sandboxes)
 
 
 async def examine(names: Iterable[str] = (), *, python: Path | None = None, limit_s: float = START_S) -> Report:
-    """These sandboxes, or every one there is but the one that isolates nothing; side by side, each for so long at most.
+    """Check these sandboxes, or all that isolate anything, in parallel, each for at most `limit_s`.
 
     `python` runs the cells.
     """
@@ -110,11 +110,11 @@ async def _check_sandbox(name: str, facts: Facts, python: Path | None, limit_s: 
                 await session.run("40 + 2")
                 took_ms = (perf_counter() - began) * 1000
                 checked = await _prove(name, provider.capabilities, session, took_ms, facts)
-                # `auto` goes by the name of what it took, once it has.
+                # By now `auto` has the name of the level it chose.
                 return replace(checked, lacks=tuple(lacks(provider.name)))
             finally:
                 await session.close()
-    except (SandboxError, OSError) as error:  # a timeout is one
+    except (SandboxError, OSError) as error:  # includes TimeoutError
         if isinstance(error, TimeoutError):
             return SandboxCheck(name=name, status="refused", cause=f"{LATE} {limit_s:g} s", fix=WAIT)
         cause, fix = advice(facts) if name != "landlock" else (None, None)
@@ -149,7 +149,7 @@ async def _environment(session: Session) -> Mapping[str, object]:
 
 
 def gather_facts() -> Facts:
-    """What is known about this machine without starting a sandbox."""
+    """Return what can be found out about this machine without starting a sandbox."""
     features: dict[str, object] = {}
     if sys.platform == "linux":
         program = [sys.executable, "-I", str(GUEST / "__main__.py"), "probe"]
@@ -164,7 +164,7 @@ def gather_facts() -> Facts:
 # What each level of isolation cannot do, as a table
 
 LEVELS: tuple[str, ...] = ("namespaces", "landlock", "unsafe-local")
-"""From the strongest down."""
+"""Strongest first."""
 
 
 _FACTS: dict[str, tuple[str, str, str]] = {
@@ -207,7 +207,7 @@ _FACTS: dict[str, tuple[str, str, str]] = {
         "nothing",
     ),
 }
-"""What the capabilities do not say, in the order of LEVELS."""
+"""What Capabilities do not express, in the order of LEVELS."""
 
 
 def _yes(holds: bool) -> str:
@@ -236,21 +236,21 @@ _CLAIMS: dict[str, Callable[[Capabilities], str]] = {
 
 
 def level_rows() -> dict[str, dict[str, str]]:
-    """What a user may count on, and for each level that is built in whether it holds: `yes`, `no`, or words."""
+    """Return each property, and per built-in level whether it holds: `yes`, `no`, or words."""
     has = {name: provider_named(name).capabilities for name in LEVELS}
     claims = {what: {name: says(can) for name, can in has.items()} for what, says in _CLAIMS.items()}
     return claims | {what: dict(zip(has, words, strict=True)) for what, words in _FACTS.items()}
 
 
 def lacks(name: str) -> list[tuple[str, str]]:
-    """What a weaker level has otherwise than the strongest, and how; nothing for one that is no level."""
+    """Return the properties in which a level differs from the strongest, and how; empty for other names."""
     if name not in LEVELS:
         return []
     return [(what, holds[name]) for what, holds in level_rows().items() if holds[name] != holds[LEVELS[0]]]
 
 
 def level_table() -> str:
-    """The rows as Markdown."""
+    """Return the rows as a Markdown table."""
     lines = [["", *(f"`{name}`" for name in LEVELS)], ["---"] * (len(LEVELS) + 1)]
     lines += [[what, *holds.values()] for what, holds in level_rows().items()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

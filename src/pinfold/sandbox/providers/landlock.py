@@ -1,7 +1,7 @@
-"""Provider `landlock`, called lite: Landlock and a system call filter, for where user namespaces are refused.
+"""Provider `landlock`, called lite: Landlock and a system call filter, for systems that refuse user namespaces.
 
-It has no mounts, so sessions see the host's own paths and nothing can be masked; and no process or network namespace, so
-what those would bound is refused outright. `guest/startup/lite.py` says who may do what.
+It has no mounts, so sessions see the host's own paths and nothing can be masked. It has no process or network
+namespace, so calls that those would contain are refused. `guest/startup/lite.py` describes the rights of each process.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from pinfold.text import join_names
 USERS = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf")
 NEWEST_ABI = 99
 SCOPED_ABI = 6
-"""From here on Landlock bounds signals and abstract sockets; before, the session's init is asked about each signal."""
+"""The first version of Landlock that restricts signals and abstract sockets; before, the init judges each signal."""
 TRUNCATE_ABI = 3
 IDLE = 2
-"""Zygotes kept for workspaces without a session."""
+"""Number of zygotes kept for workspaces without a session."""
 FIX = "does this machine have Landlock? (Linux 5.13, and `landlock` in the kernel's list: lsm=landlock,...)"
 NOTICE = (
     "landlock is the lite sandbox: files outside the workspace are closed and there is no network at all, not even inside; "
@@ -52,7 +52,7 @@ AS_ROOT = " The workspace belongs to root, so code runs as root, without any of 
 
 
 class Landlock:
-    """Isolation without namespaces."""
+    """Isolation without namespaces, by Landlock and seccomp."""
 
     name = "landlock"
     capabilities = Capabilities(isolated=True, site=True, commands=True, read_only_commands=True, durable=True)
@@ -60,7 +60,7 @@ class Landlock:
     def __init__(
         self, python: Path | None = None, *, allow_unmasked: bool = False, abi: int = NEWEST_ABI, guest: Path = GUEST
     ) -> None:
-        """`allow_unmasked`: a workspace may hold secrets, and code may read them. `abi`: use no newer Landlock than this."""
+        """`allow_unmasked`: accept a workspace with secrets, which code can read. `abi`: newest Landlock to use."""
         self._python = resolve_python(python or Path(sys.executable))
         self._allow_unmasked = allow_unmasked
         self._abi = min(abi, landlock_abi())
@@ -89,7 +89,7 @@ class Landlock:
         return await open_saved_state_session(guests, self.capabilities, spec)
 
     async def _prove(self, owner: tuple[int, int]) -> None:
-        """Once for each user that sessions run as: what is claimed is tried, not assumed."""
+        """Prove the isolation by trying to break out. Done once for each user that sessions run as."""
         claim = (self._python, self._abi, self._guest, owner)
         if claim in _proven:
             return
@@ -104,7 +104,7 @@ class Landlock:
         _proven.add(claim)
 
     def _place(self, spec: Spec) -> _Confinement:
-        """Looks at everything that will be seen. Raises SandboxUnavailable."""
+        """Decide what the session may see and change, after scanning it. Raises SandboxUnavailable."""
         if not spec.workspace.is_dir():
             raise SandboxUnavailable(f"the workspace {str(spec.workspace)!r} is not a folder; create it first")
         workspace = spec.workspace.resolve()
@@ -126,7 +126,7 @@ class Landlock:
 
 
 def _visible_paths(spec: Spec) -> list[MountPoint]:
-    """What a session sees, each at its own path, the workspace first. Raises SandboxUnavailable."""
+    """Return what a session sees, each at its own path, the workspace first. Raises SandboxUnavailable."""
     check_mounts(spec)
     shown = [
         MountPoint(spec.workspace, writable=spec.writable, steers=True),
@@ -145,7 +145,7 @@ def _refuse_unguarded(mount: MountPoint) -> None:
             f"{ours[0]} is Pinfold's own, and landlock cannot keep it unchanged inside {mount.path}; "
             "choose another folder, or the mode read-only"
         )
-    # A shared mapping changes a file with a set-id bit and leaves it its bit.
+    # A write through a shared mapping changes a file without clearing its set-id bits.
     for path in mount.guards.protected:
         mode = os.lstat(path).st_mode
         if stat.S_ISREG(mode) and mode & SET_ID:
@@ -156,7 +156,7 @@ def _refuse_unguarded(mount: MountPoint) -> None:
 
 
 def _is_open_to(path: Path, owner: os.stat_result) -> bool:
-    """Whether code that runs as the workspace's owner can get to it: a host that is root has folders of its own."""
+    """Return True if the workspace's owner, as which code runs, can reach the path: the host may be root."""
     for part in (path, *path.parents):
         status = part.stat()
         who = 6 if status.st_uid == owner.st_uid else 3 if status.st_gid == owner.st_gid else 0
@@ -166,14 +166,14 @@ def _is_open_to(path: Path, owner: os.stat_result) -> bool:
 
 
 def landlock_abi() -> int:
-    """Which version of Landlock this kernel has; 0 for none."""
+    """Return the Landlock version of this kernel; 0 for none."""
     if sys.platform != "linux":
         return 0
     return max(0, ctypes.CDLL(None).syscall(ctypes.c_long(444), None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
 
 
 def _refuse_secrets(seen: list[GuardedPaths]) -> None:
-    # A host's socket is masked elsewhere; here no session can make one to reach it with.
+    # Host sockets, which other providers mask, are left out: a session here cannot create a socket to reach them.
     files = [path for guards in seen for path, _, _ in guards.masked if not stat.S_ISSOCK(os.lstat(path).st_mode)]
     if files:
         raise SandboxUnavailable(
@@ -184,7 +184,7 @@ def _refuse_secrets(seen: list[GuardedPaths]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Confinement:
-    """What one zygote is shut into."""
+    """What one zygote and its sessions may reach."""
 
     python: Path
     guest: Path
@@ -195,7 +195,7 @@ class _Confinement:
     site: str | None
     owner: tuple[int, int]
     warm: Literal["later", "never"] = "later"
-    """When libraries are imported that sessions share."""
+    """When the zygote imports the libraries that sessions share."""
 
     def settings(self) -> dict[str, object]:
         refused = frozenset[str]() if self.abi >= TRUNCATE_ABI else frozenset({"truncate"})
@@ -229,7 +229,7 @@ _proven: set[tuple[Path, int, Path, tuple[int, int]]] = set()
 
 
 def _borrow_launcher(place: _Confinement) -> Launcher:
-    """For one more session."""
+    """Return the launcher of a place, and count one more session."""
     with _lock:
         lent = _places.pop(place, None)
         _places[place] = lent = lent or Launcher(place.settings(), place.guest, program="lite", joins=False, fix=FIX)
@@ -238,7 +238,7 @@ def _borrow_launcher(place: _Confinement) -> Launcher:
 
 
 def _return_launcher(lent: Launcher) -> list[Launcher]:
-    """One session less. Returns unused launchers beyond the few that are kept, for the caller to end."""
+    """Count one session less. Returns unused launchers beyond the `IDLE` kept, for the caller to end."""
     with _lock:
         lent.users -= 1
         idle = [place for place, launcher in _places.items() if not launcher.users]
@@ -257,7 +257,7 @@ class _Guests:
         ask = partial(self._lent.open, self._request(), WatchedProcess, self._spec.limits.output_bytes)
         try:
             guest, body = await ask()
-        except LauncherGone:  # it ends when its zygote is lost; the next one has another
+        except LauncherGone:  # a launcher ends when it loses its zygote; this starts another
             guest, body = await ask()
 
         async def keep() -> WorkspaceGuard:
@@ -266,7 +266,7 @@ class _Guests:
         return await start_guest(guest, self._spec.limits, keep if self._place.writable else None)
 
     async def sweep(self) -> None:
-        """A session's init has ended everything before it said so."""
+        """Do nothing: a session's init reports its end only after ending everything."""
 
     async def release(self) -> None:
         for unused in _return_launcher(self._lent):
@@ -281,7 +281,7 @@ class _Guests:
             "environment": {
                 "PATH": f"{self._place.python.parent}:/usr/local/bin:/usr/bin:/bin",
                 "LANG": "C.UTF-8",
-                # The system's own is out of reach, and git does not go on without it unless told to.
+                # The system's git configuration is out of reach, and git would stop with an error.
                 "GIT_CONFIG_NOSYSTEM": "1",
                 **({"PINFOLD_SITE": site} if site else {}),
             },
@@ -289,7 +289,7 @@ class _Guests:
 
 
 def _make_guards(place: _Confinement, body: JailedProcess) -> FileGuards:
-    """No mount is in a session's way here, so cells are looked after in each folder it may change."""
+    """Guard each writable folder around cells, because no mounts protect its files here."""
     return FileGuards(
         {
             path: FileGuard(

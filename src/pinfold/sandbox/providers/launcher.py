@@ -1,4 +1,4 @@
-"""The host's handle on a launcher of sessions (`guest/startup/launcher.py`, `guest/startup/lite.py`): started when first needed, asked from any event loop."""
+"""The host's handle on a launcher process (`guest/startup/launcher.py` or `lite.py`), usable from any event loop."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from pinfold.sandbox.session.output import Output
 START_S = 60.0
 ANSWER_S = 30.0
 ENDING_S = 0.05
-"""From the end of the connection to the end of the process."""
+"""Time from the end of the connection to the end of the process."""
 JOIN_S = 2.0
 HELLO = {"proven": True}
 _NOT_PART = ("pool", "warm")
-"""Settings that make no difference to a session."""
+"""Settings that do not affect a session."""
 OPEN_FILES = 1024
 FIX = "does this machine allow user namespaces (sysctl user.max_user_namespaces)? `pinfold doctor` names the fix"
 
 
 def process_limits(limits: Limits) -> dict[str, int]:
-    """Of each process of a session, by the names the kernel has for them, without RLIMIT_."""
+    """Return the resource limits of each process of a session, by their kernel names without RLIMIT_."""
     return {"CORE": 0, "DATA": limits.memory_bytes, "MEMLOCK": 0, "NOFILE": OPEN_FILES, "NPROC": limits.processes}
 
 
 class Launcher:
-    """One launcher process with its zygote. Belongs to the process, not to an event loop.
+    """One launcher process with its zygote, started when first needed. It belongs to no single event loop.
 
-    It may be another process's, which keeps it warm; then only the connection is ours.
+    Another process may own it and keep it warm; then only the connection belongs to this process.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Launcher:
         program: str = "launcher",
         fix: str = FIX,
     ) -> None:
-        """`joins`: take a warm one where there is one. `fix`: said where none can be started."""
+        """`joins`: connect to a warm launcher if there is one. `fix`: advice for when none can be started."""
         self.proven = False
         self.users = 0
-        """Sessions, as far as they are counted."""
+        """The number of its sessions, if they are counted."""
         self.views = True
-        """Whether sessions can have private views; of one that was not started by us it is not known."""
+        """False if sessions cannot have private views; unknown for a launcher that another process started."""
         self._joins = joins
         self._settings = settings
         self._guest = guest
@@ -77,8 +77,8 @@ class Launcher:
     async def open(
         self, request: Mapping[str, object], process: type[JailedProcess], output_bytes: int
     ) -> tuple[Guest, JailedProcess]:
-        """A guest that is about to say hello, and what it lives in. Raises SandboxUnavailable, as LauncherGone if it is
-        worth another try."""
+        """Start a session. Returns its guest, which is about to say hello, and its process. Raises SandboxUnavailable;
+        LauncherGone if another attempt may succeed."""
         await self.ready()
         assert self._socket is not None
         answer, fds = await send_request(self._socket, b'{"op": "open"}', request, ANSWER_S)
@@ -94,7 +94,7 @@ class Launcher:
         return guest, body
 
     async def warm(self) -> None:
-        """Until as many sessions are ready as it keeps. Raises SandboxUnavailable."""
+        """Wait until the pool of sessions is full. Raises SandboxUnavailable."""
         await self.ready()
         assert self._socket is not None
         answer, _ = await send_request(self._socket, b'{"op": "warm"}', {}, START_S)
@@ -102,12 +102,12 @@ class Launcher:
             raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {self._fix}")
 
     async def ready(self) -> None:
-        """Make sure there is one; a new one of our own is not proven. Raises SandboxUnavailable."""
+        """Make sure that a launcher runs; a newly started one is not proven. Raises SandboxUnavailable."""
         if not self._is_alive():
             await anyio.to_thread.run_sync(self._start)
 
     def listen(self, path: Path) -> None:
-        """Let other processes of this user have sessions of it, through a socket at `path`."""
+        """Let other processes of this user open sessions through a socket at `path`."""
         assert self._socket is not None
         with open_listener(path) as listener:
             words = json.dumps({"op": "listen", "proven": self.proven}).encode()
@@ -121,13 +121,13 @@ class Launcher:
             await anyio.sleep(ENDING_S)
 
     def end(self) -> None:
-        """With it end all its sessions; the next one starts another."""
+        """End the launcher and all its sessions. The next session starts a new launcher."""
         atexit.unregister(self.end)
         self.proven = False
         if self._socket:
             self._socket.close()
         if self._process:
-            # It ends by itself, taking its control groups with it; longer than this and it is stuck.
+            # It ends by itself and removes its control groups, unless it is stuck.
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(2)
             self._process.kill()
@@ -181,10 +181,10 @@ async def start_guest(
     *,
     name: str = "the session",
 ) -> Guest:
-    """The guest, once it has said hello, and with the guard that `keep` makes. Raises SandboxUnavailable."""
+    """Wait for the guest's hello and give it the guard that `keep` makes. Raises SandboxUnavailable."""
     try:
         if keep:
-            # No code runs before the first cell, so there is still time to remember what is there.
+            # No user code runs before the first cell, so the guard can still record the files as they are.
             guest.guard = await keep()
         await _greet(guest, limits.start_s, name)
     except BaseException:
@@ -207,35 +207,35 @@ async def _greet(guest: Guest, limit_s: float, name: str) -> None:
 
 
 def reason(answer: bytes) -> str:
-    """Why not; empty if there is no reason."""
+    """Return the error in an answer; empty if there is none."""
     try:
         return str(json.loads(answer).get("error", ""))
     except (ValueError, AttributeError):
         return "it gave no answer"
 
 
-# A launcher that another process of the same user keeps warm counts only if it would give the very same sessions: same
-# programs, same settings, same view of the machine.
+# Warm launchers of other processes of the same user are used only if their sessions would be the same: same programs,
+# same settings, same view of the machine.
 
 
 @runtime_checkable
 class Warmable(Protocol):
-    """A provider that can hand its sessions to other processes."""
+    """A provider that can serve sessions to other processes."""
 
     async def keep_warm(self, folder: Path, pool: int, on_ready: Callable[[], Awaitable[None]]) -> None:
-        """Until cancelled, with a socket in `folder`. Raises SandboxUnavailable."""
+        """Serve sessions through a socket in `folder`, until cancelled. Raises SandboxUnavailable."""
 
 
 _warm_folders: list[Path] = []
 
 
 def look_in(*folders: Path) -> None:
-    """Where launchers that are kept warm have their sockets."""
+    """Set the folders in which to look for sockets of warm launchers."""
     _warm_folders[:] = folders
 
 
 def socket_in(folder: Path, settings: Mapping[str, object], guest: Path) -> Path:
-    """Named after everything that matters for what comes out of it."""
+    """Return the path of the socket. Its name is a digest of all that determines the sessions."""
     root = Path("/").stat()
     about = {
         "settings": {name: value for name, value in settings.items() if name not in _NOT_PART},
@@ -250,7 +250,7 @@ def socket_in(folder: Path, settings: Mapping[str, object], guest: Path) -> Path
 
 
 def connect_warm(settings: Mapping[str, object], guest: Path) -> socket.socket | None:
-    """A connection to a launcher that is warm and proven, if there is one."""
+    """Return a connection to a warm, proven launcher, if there is one."""
     for folder in filter(_is_private, _warm_folders):
         if peer := _connect_socket(socket_in(folder, settings, guest)):
             return peer
@@ -274,7 +274,7 @@ def _connect_socket(path: Path) -> socket.socket | None:
 
 
 def open_listener(path: Path) -> socket.socket:
-    """For other processes of the same user, and for no one before it is theirs alone."""
+    """Open a listening socket for this user alone. Its mode is set before it accepts connections."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ExitStack() as on_failure:
@@ -288,7 +288,7 @@ def open_listener(path: Path) -> socket.socket:
 
 
 def is_open(peer: socket.socket) -> bool:
-    """It says nothing unasked: what can be read is its end."""
+    """Return True if the peer has not closed. It sends nothing unasked, so being readable means the end."""
     poll = select.poll()  # select() refuses descriptors above 1,023, which a busy server has
     poll.register(peer, select.POLLIN)
     return not poll.poll(0)
@@ -303,7 +303,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _code(guest: Path) -> list[tuple[str, int, int]]:
-    """Of the program inside: it is read once, so a file that was changed since makes another one of it."""
+    """Return paths, times and sizes of the guest's code. A running launcher keeps the code it started with."""
     with os.scandir(guest) as entries:
         files = [(entry.path, entry.stat()) for entry in entries if entry.name.endswith(".py")]
     return sorted((path, status.st_mtime_ns, status.st_size) for path, status in files)

@@ -1,6 +1,6 @@
-"""Provider `namespaces`: sessions forked from a zygote into namespaces of their own.
+"""Provider `namespaces`: sessions forked from a zygote, each in its own namespaces.
 
-The host talks to a launcher, the launcher to the zygote; see `guest/startup/launcher.py` for who may do what.
+The host talks to a launcher, and the launcher to the zygote. `guest/startup/launcher.py` describes their rights.
 """
 
 from __future__ import annotations
@@ -51,31 +51,31 @@ FILES = {
 }
 TMP_BYTES = 1 << 30
 RECYCLE_AFTER = 1_000
-"""Sessions of one zygote: they share its address layout and hash seed."""
+"""Most sessions of one zygote, because they share its address layout and hash seed."""
 REPLACE_S = 1.0
-"""Before a launcher that was lost is replaced."""
+"""Pause before a lost launcher is replaced."""
 NO_VIEWS = "this kernel refuses overlayfs in user namespaces: no session can have a private view of the workspace here"
 NO_FILES = "Undo brings back variables only, no files: this session has a private view of the workspace."
 EGRESS_SOCKET, EGRESS_PORT = "/.pinfold-egress", 820
-"""Inside: where the proxy's socket is, and the port that leads to it, lower than any program could take."""
+"""Inside: the path of the proxy's socket, and the port that leads to it, which is too low for programs to bind."""
 CARRIES_ONLY = SIGNALS | names("""
 open openat openat2 creat memfd_create execve execveat fork vfork clone clone3 ptrace prlimit64 setrlimit setsid setpgid
 bind listen socketpair chdir fchdir shmget shmat mq_open unlink unlinkat rename renameat renameat2 mkdir mkdirat
 link linkat symlink symlinkat
 """)
-"""Refused to the process that carries bytes between the two, on top of what is refused to programs."""
+"""Calls refused to the process that relays bytes between port and socket, besides those refused to programs."""
 PROXIES = {
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{EGRESS_PORT}"),
     **dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1"),
 }
 MOUNTS = 32
 TRIES = 3
-"""A warm launcher may end with its owner, just as we ask it."""
+"""Attempts to open a session; a warm launcher may end with its owner while it is asked."""
 Probe: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class MountPoint:
-    """Something of the host's at a path of the session's."""
+    """A host path that is mounted at a path of the session."""
 
     def __init__(
         self,
@@ -87,7 +87,10 @@ class MountPoint:
         has_secrets: bool = True,
         on_listed: Callable[[Listings], None] | None = None,
     ) -> None:
-        """At its own real path, unless given. `steers`: its instructions would be obeyed. `on_listed` gets what lies in each folder."""
+        """`path`: default is the real path of `source`. `steers`: instructions in it would be followed.
+
+        `on_listed` receives the entries of each folder.
+        """
         try:
             self.source = source.resolve(strict=True)
         except (OSError, RuntimeError) as error:
@@ -104,7 +107,7 @@ class MountPoint:
 
 
 def check_mounts(spec: Spec) -> None:
-    """Raises SandboxUnavailable."""
+    """Raise SandboxUnavailable if there are too many mounts, or one is not allowed."""
     if (count := len(spec.data) + len(spec.mounts)) > MOUNTS:
         raise SandboxUnavailable(f"{count} mounts are too many; {MOUNTS} is the most")
     for mount in spec.mounts:
@@ -113,7 +116,10 @@ def check_mounts(spec: Spec) -> None:
 
 
 def mounts_of(spec: Spec, on_listed: Callable[[Listings], None] | None = None) -> list[MountPoint]:
-    """The workspace, then all else. `on_listed` gets what lies in each folder of the workspace. Raises SandboxUnavailable."""
+    """Return all mounts, the workspace first. Raises SandboxUnavailable.
+
+    `on_listed` receives the entries of each folder of the workspace.
+    """
     check_mounts(spec)
     if spec.egress and not spec.egress.is_socket():
         raise SandboxUnavailable(f"{spec.egress} is no socket: start the proxy that is the way out first")
@@ -156,7 +162,7 @@ class Guests:
     """Launches the guests of one session."""
 
     def __init__(self, launcher: Launcher, spec: Spec, probe: Probe | None = None) -> None:
-        """`probe` proves the launcher, if it is not the one whose proof this session is."""
+        """`probe` proves the launcher; None if this session is itself the proof."""
         self._launcher = launcher
         self._probe = probe
         self._spec = spec
@@ -169,7 +175,7 @@ class Guests:
         return self._probe is None
 
     def prepare(self) -> None:
-        """Begin to look through the workspace, for what is guarded and then for undo, while the launcher starts."""
+        """Begin to scan the workspace, for guarded paths and then for undo, while the launcher starts."""
         spec = self._spec
         if not spec.workspace.is_dir():
             return
@@ -192,7 +198,7 @@ class Guests:
             self._early_history = asyncio.ensure_future(begin_history())
 
     async def take_history(self) -> FileHistory | str | None:
-        """That of the workspace's files, if it has begun; from now on the caller's."""
+        """Return the history of the workspace's files if `prepare` began it. The caller then owns it."""
         early, self._early_history = self._early_history, None
         return await early if early else None
 
@@ -213,7 +219,7 @@ class Guests:
         return await start_guest(guest, spec.limits, keep if spec.writable else None)
 
     def _make_guard(self, mounts: list[MountPoint], body: JailedProcess) -> WorkspaceGuard:
-        """Of the workspace, and of every other folder that the session may change."""
+        """Make the guard of the workspace and of every other writable folder."""
         workspace = mounts[0]
         if self._view is not None:
             return ViewGuard(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
@@ -238,10 +244,10 @@ class Guests:
         raise AssertionError("unreachable")
 
     async def sweep(self) -> None:
-        """Nothing outlives a session's init."""
+        """Do nothing: no process outlives a session's init."""
 
     async def release(self) -> None:
-        """Its mounts went with it."""
+        """Release what `prepare` began. The mounts are gone with the session."""
         with anyio.CancelScope(shield=True):
             if self._walk:
                 await asyncio.gather(self._walk, return_exceptions=True)
@@ -253,7 +259,7 @@ class Guests:
 
 
 class Namespaces:
-    """Real isolation, root or not."""
+    """Full isolation, as root or not."""
 
     name = "namespaces"
     notice = None
@@ -261,16 +267,16 @@ class Namespaces:
     def __init__(
         self, python: Path | None = None, *, pool: int | None = None, program: bytes | None = None, guest: Path = GUEST
     ) -> None:
-        """`python` runs the cells, this one unless given. `pool`: sessions kept ready; None keeps some once two were asked for.
+        """`python` runs the cells; the default is this one. `pool`: sessions kept ready; None: some, after the second.
 
-        `program` and `guest` are the system call filter and the code inside, ours unless given.
+        `program` and `guest`: another system call filter and guest code than Pinfold's.
         """
         self._python = resolve_python(python or Path(sys.executable))
         self._pool = pool
         self._program = program or compile_filter()
         self._guest = guest
         self._prepared: dict[int, Guests] = {}
-        """By the identity of their spec, between `probe` and `open`."""
+        """By the id of their spec, between `probe` and `open`."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -297,9 +303,9 @@ class Namespaces:
         return await self._open(guests, spec)
 
     async def probe(self, spec: Spec | None = None) -> None:
-        """Make sure that sessions can be had and are shut in. Raises SandboxUnavailable.
+        """Make sure that sessions can be started and are isolated. Raises SandboxUnavailable.
 
-        `spec`: of the session that `open` is asked for next; its workspace is looked through meanwhile.
+        `spec`: that of the session to be opened next; its workspace is scanned meanwhile.
         """
         launcher = self._launcher()
         if spec is not None and id(spec) not in self._prepared:
@@ -315,7 +321,7 @@ class Namespaces:
             raise
 
     async def keep_warm(self, folder: Path, pool: int, on_ready: Callable[[], Awaitable[None]]) -> None:
-        """Until cancelled, other processes of this user get their sessions from a launcher of ours."""
+        """Serve sessions from this process's launcher to other processes of this user, until cancelled."""
         settings = {**self._settings(), "pool": pool, "warm": "now"}
         path = socket_in(folder, settings, self._guest)
         while True:
@@ -332,7 +338,7 @@ class Namespaces:
             await anyio.sleep(REPLACE_S)
 
     async def warm(self) -> None:
-        """Prove it and fill the pool, before anyone asks for a session. Raises SandboxUnavailable."""
+        """Prove the isolation and fill the pool before the first session is needed. Raises SandboxUnavailable."""
         await self.probe()
         await self._launcher().warm()
 
@@ -354,7 +360,7 @@ class Namespaces:
         return await GuestSession.open(guests, self.capabilities, spec, FrozenCopies, begin_files)
 
     async def prove(self, launcher: Launcher) -> None:
-        """Once for each launcher: what is claimed is tried, not assumed."""
+        """Prove the isolation of a launcher's sessions by trying to break out of one. Done once for each launcher."""
         with folder("proof") as place:
             spec = Spec(workspace=place)
             await prove(await self._open(Guests(launcher, spec), spec))
@@ -384,16 +390,16 @@ class Namespaces:
 
 
 _launchers: dict[tuple[type, Path, int | None, bytes, Path], Launcher] = {}
-"""Of all of this process."""
+"""All launchers of this process."""
 
 
 def resolve_python(python: Path) -> Path:
-    """A virtual environment is entered by its own name; anything else by where it really is."""
+    """Return the real path of a Python, except in a virtual environment, which works only under its own path."""
     return python if (python.parent.parent / "pyvenv.cfg").exists() else python.resolve()
 
 
 def homes(python: Path, guest: Path) -> list[str]:
-    """Where the Python of the cells and the guest's own code are, besides the system's folders."""
+    """Return the folders of the cells' Python and of the guest program that are not system folders."""
     found = {python.parent.parent, python.resolve().parent.parent, guest} - {Path("/usr")}
     for home in found:
         if Path.home().is_relative_to(home):

@@ -1,1 +1,1 @@
-"""A session over one guest at a time: cells, limits, undo, saved state, branches."""
+"""The session and its parts: guest, cells, limits, undo, saved state, branches."""

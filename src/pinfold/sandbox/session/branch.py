@@ -1,4 +1,4 @@
-"""A branch of a live session: a copy of its process that runs beside it, in the same namespaces, on the same data."""
+"""A branch of a live session: a copy of its process that runs at the same time, in the same namespaces."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from pinfold.sandbox.views.view_folder import FILES, IN_VIEW, save_start, scan_w
 
 BRANCHES = "/branch"
 MOST_BRANCHES = 8
-"""With files of their own at once."""
+"""Most branches with their own files at once."""
 
 THREADS = "Threads that ran in the session ({}) do not run in a branch of it, and what waits for them will wait."
 NOT_KEPT = "no copy of its state is there"
 NO_COPY = "the cell does not wait for it; call from the cell itself, not from a thread or beside other calls"
 FROM_CELL = 1 << 30
-"""From this number on, states are in the middle of a cell."""
+"""State numbers from here on stand for states in the middle of a cell."""
 READ_ONLY = "The workspace is read-only while a branch of the session is open."
 
 
 class BranchView:
-    """The files of a branch: the workspace, and over it what the branch changes, which is kept in memory.
+    """The files of a branch: the workspace, overlaid with the branch's changes, which are kept in memory.
 
-    `folder`, of the host's, is a view as `merge_view` takes it, as long as this is open.
+    `folder` is a host folder; it is a view that `merge_view` accepts, as long as this object is open.
     """
 
     def __init__(self, folder: Path, workspace: Path, shown: str, number: int, most: int) -> None:
-        """`shown`: where the session sees the workspace. In a thread: looks through the workspace."""
+        """`shown`: where the session sees the workspace. Scans the workspace, so call it in a thread."""
         self.place = f"{BRANCHES}/{number}"
         self.folder = folder
         self._files = -1
@@ -56,7 +56,7 @@ class BranchView:
         return self._request
 
     def take(self, files: int) -> None:
-        """What the branch changes is in this folder."""
+        """Take the file descriptor of the folder that receives the branch's changes."""
         self._files = files
         if os.geteuid() == 0:
             owner = os.fstat(files)
@@ -70,10 +70,10 @@ class BranchView:
 
 
 class BranchProcess(GuestProcess):
-    """Of one branch. What else runs in the session is not its own."""
+    """The process of one branch. Other processes of the session do not belong to it."""
 
     def __init__(self, session: JailedProcess, pid: int, pidfd: int) -> None:
-        """`pid` is what the session's init calls it."""
+        """`pid` is its number in the session's namespace."""
         super().__init__(pidfd)
         self._session = session
         self.pid = pid
@@ -92,9 +92,9 @@ class BranchProcess(GuestProcess):
 async def open_branch(
     guest: Guest, state: int, limits: Limits, view: BranchView | None = None
 ) -> tuple[Guest, tuple[str, ...]]:
-    """The guest of a branch from the state after this cell, of which a copy is kept, and its notices. Raises UndoRefused.
+    """Open a branch from the state after this cell, of which a copy is kept. Returns its guest and notices.
 
-    From `FROM_CELL` on, the state is that of the cell that runs, and waits for a call.
+    A `state` of `FROM_CELL` or more is that of the running cell, which waits for a call. Raises UndoRefused.
     """
     body = cast("JailedProcess", guest.body)
     is_now = state >= FROM_CELL
@@ -128,7 +128,7 @@ async def open_branch(
 
 
 async def adopt_branch(guest: Guest, kept: Guest) -> Guest:
-    """The branch's program goes on as the session's: it takes the place of `guest`."""
+    """Let the branch's program replace that of `guest` in the session. Returns the session's new guest."""
     body, branch = cast("JailedProcess", guest.body), cast("BranchProcess", kept.body)
     guest.leave()
     kept.leave()
@@ -141,7 +141,7 @@ async def adopt_branch(guest: Guest, kept: Guest) -> Guest:
 
 
 class BranchLauncher:
-    """A branch that has ended cannot be started again."""
+    """The launcher of a branch. It launches nothing: a branch that has ended cannot be started again."""
 
     def __init__(self, guest: Guest, view: BranchView | None = None) -> None:
         self._body = cast("BranchProcess", guest.body)
@@ -151,8 +151,8 @@ class BranchLauncher:
         raise SandboxUnavailable("the branch has ended, and its variables with it")
 
     async def sweep(self) -> None:
-        """The session's init does."""
+        """Do nothing; the session's init does it."""
 
     async def release(self) -> None:
-        with suppress(SandboxUnavailable):  # the session has ended as well
-            await self._body.wait_for_interrupt()  # the init hears of the end, and lets the session write again
+        with suppress(SandboxUnavailable):  # the session may have ended as well
+            await self._body.wait_for_interrupt()  # the init notices the end, and makes the workspace writable again

@@ -1,6 +1,6 @@
-"""The calls of one cell while the host works on them: several at once, what runs in the cell's slot meanwhile, the answers.
+"""Serves the tool calls of one cell: several at once, with commands that run in the cell's slot meanwhile.
 
-A command on its way to a guest is checked and encoded here, and what it writes decoded as it comes.
+Commands for a guest are checked and encoded here, and their output is decoded as it arrives.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from pinfold.sandbox.session.limits import Deadline
 from pinfold.sandbox.session.output import OutputListener
 
 END_S = 5.0
-"""For processes to be ended that were left running."""
+"""Time for ending the processes that a command left running."""
 
 
 class Command:
-    """A program that is to be run: checked, and as the guest is told of it."""
+    """A program to run, checked and encoded for the guest."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Command:
         on_output: OnOutput | None,
         read_only: bool,
     ) -> None:
-        """Raises FileRefused."""
+        """Check and encode a program to run. Raises FileRefused."""
         if not argv:
             raise FileRefused("a command needs the name of a program")
         if len(stdin) > limits.file_bytes:
@@ -75,13 +75,13 @@ class Command:
         self.on_piece: OnPiece | None = None if self.heard is None else self.heard.piece
 
     def finish(self) -> None:
-        """Stop calling `on_output`. Raises what it raised."""
+        """Stop calling `on_output`, and raise what it raised."""
         if self.heard is not None:
             self.heard.finish()
 
 
 class CommandListener(OutputListener):
-    """Of what a command writes, as bytes."""
+    """Passes on what a command writes, which arrives as bytes."""
 
     def __init__(self, on_output: OnOutput) -> None:
         super().__init__(on_output)
@@ -101,10 +101,10 @@ class CommandListener(OutputListener):
 
 
 async def end_group(guest: Guest, pid: int) -> bool:
-    """What an earlier command left running, as far as it is still in its process group. Whether the guest is still there.
+    """End what an earlier command left running in its process group. Returns True if the guest still lives.
 
-    The number may have become another's since. A process can only join a group of
-    its own session, so the one that has joined it ends the right one.
+    The group's number may have been reused by an unrelated process. So a process of the guest's session joins the
+    group and kills it from inside: a process can join only groups of its own session.
     """
     head = _head(argv=["/bin/sh", "-c", "kill -KILL 0"], env=None, workdir="", timeout_s=END_S, group=pid)
     end = await guest.ask("command", head, RAN_BYTES, 2 * END_S, head=len(head), tell=0)
@@ -112,12 +112,12 @@ async def end_group(guest: Guest, pid: int) -> bool:
 
 
 def _head(*, group: int = 0, **request: object) -> bytes:
-    """`group`: the process group it joins; 0 is one of its own."""
+    """Encode a command. `group`: the process group it joins; 0 is a new one."""
     return json.dumps({**request, "group": group, "limit": COMMAND_BYTES}).encode()
 
 
 def not_run(why: str) -> CommandOutcome:
-    """Of a command that was not run, or whose end is not known."""
+    """Return the outcome of a command that was not run, or whose end is unknown."""
     return CommandOutcome(status="error", stderr=f"{why}\n".encode("utf-8", "backslashreplace"))
 
 
@@ -125,15 +125,15 @@ GONE = "the cell that made the call has ended, or does not wait for it any more"
 TOO_MUCH = "a cell can be given {:,} MB by tools, and this one has; go on in another cell"
 DROPPED = "nobody waits for this call any more"
 _working_on: ContextVar[int | None] = ContextVar("working_on", default=None)
-"""The call that what runs now is for, by its number."""
+"""The number of the call that the current task answers."""
 
 
 class _Call:
-    """One that is worked on. Ended by a scope and not by the task: what a tool shields from its end must stay shielded."""
+    """A call being answered. Cancelled by a scope, not by its task, so that what a tool shields stays shielded."""
 
     def __init__(self) -> None:
         self._scope: anyio.CancelScope | None = None
-        """Once the task runs: outside of one, under a plain asyncio loop, anyio can make none."""
+        """Set once the task runs: under plain asyncio, anyio cannot create a scope outside a task."""
         self._dropped = False
 
     def droppable(self) -> anyio.CancelScope:
@@ -161,11 +161,11 @@ class CellCalls:
 
     @property
     def is_open(self) -> bool:
-        """Code inside waits for an answer."""
+        """True while code inside waits for an answer."""
         return bool(self._open)
 
     async def serve(self) -> None:
-        """Until the cell has ended; tools that still run are then cancelled. Raises what `on_call` raised."""
+        """Serve calls until the cell has ended, then cancel tools that still run. Raises what `on_call` raised."""
         try:
             await self._guest.serve_calls(self._take)
         finally:
@@ -192,10 +192,10 @@ class CellCalls:
             self._failure = error
             self._guest.stop_serving_calls()
         else:
-            # One that was dropped is answered too: it is counted as open on both sides until it has been.
+            # A dropped call is answered too: until then both sides count it as open.
             header, parts = encode_answer(answer)
             self._given += sum(map(len, parts))
-            # What all of them have is bounded: a cell may ask for the same again and again.
+            # The total is bounded too: a cell may ask for the same result again and again.
             if self._given > ANSWERS_BYTES:
                 header, parts = _failure(TOO_MUCH.format(ANSWERS_BYTES >> 20))
             self._guest.answer(call, header, parts)
@@ -212,7 +212,7 @@ class CellCalls:
                 await asyncio.wait([task])
 
     async def run(self, command: Command, reply_s: float) -> CommandOutcome:
-        """In the cell's slot, by the program that waits. Never raises for what the cell does: it has its own end."""
+        """Run a command in the cell's slot, by the program that waits. Never raises for what the cell does."""
         async with self._turn:
             started = perf_counter()
             await self._guest.settle_interrupt()
@@ -231,7 +231,7 @@ EncodedAnswer: TypeAlias = tuple[Mapping[str, Json], tuple[bytes, ...]]
 
 
 def encode_answer(answer: Answer) -> EncodedAnswer:
-    """What does not fit is a failure."""
+    """Encode an answer; one that is too large becomes a failure."""
     if answer.status != "ok":
         return _failure(str(answer.value), refused=answer.status == "refused")
     beside: list[tuple[list[str | int], bytes]] = []

@@ -1,7 +1,7 @@
 """The host's end of the channel: bounded frames of JSON and bytes from a peer that may be hostile.
 
-Whatever is wrong with what the guest sends raises ChannelBroken, which never leaves this room: the
-guest is killed for it. Nothing here decides that, and nothing here reads a descriptor.
+Anything wrong in what the guest sends raises ChannelBroken. It never leaves this package: the callers
+kill the guest for it. Nothing here kills, and nothing here reads a file descriptor.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, Display, Los
 
 LENGTHS = Struct("<II")
 HEADER_BYTES = 128 << 10
-"""A reply's header holds an id, a status, three numbers, and the types and sizes of displays."""
+"""Most bytes of a header. It holds an id, a status, a few numbers, and the types and sizes of displays."""
 TEXT_BYTES = 1 << 20
-"""The guest's own cap on the text of a value and of an error, each."""
+"""The guest's own cap on the text of a value, and on that of an error."""
 DISPLAYS = 64
-"""Of one cell; this and the next two are caps the guest keeps to, and a guest that does not is not ours."""
+"""Displays of one cell. The guest keeps to this and the next two caps; one that does not has been taken over."""
 FORMS = 8
 """Representations of one display."""
 DISPLAY_BYTES = 32 << 20
-"""Of all displays of one cell."""
+"""Bytes of all displays of one cell."""
 MIME = r"^[a-z0-9][a-z0-9.+-]{0,80}/[a-z0-9][a-z0-9.+-]{0,80}\Z"
 CELL_BYTES = 2 * TEXT_BYTES + DISPLAY_BYTES
 INVENTORY_BYTES = 8 << 20
 PAGE_BYTES = 64 << 20
-"""4 million characters, as JSON writes the longest of them."""
+"""Enough for 4 million characters, each in its longest JSON form."""
 REFUSAL_BYTES = 64 << 10
 CALLS = 10_000
-"""Of one cell; the guest keeps to this and the next four as well."""
+"""Calls of one cell. The guest keeps to the caps from here to CALLS_BYTES as well."""
 OPEN_CALLS = 64
-"""That wait for their answers."""
+"""Calls that wait for their answers at once."""
 CALL_BYTES = 1 << 20
 """The arguments of one call."""
 TOOL_CHARS = 200
@@ -45,21 +45,21 @@ PACKAGE_CHARS = 100
 CALLS_BYTES = 256 << 20
 """The arguments of all calls of one cell."""
 ANSWER_BYTES = 16 << 20
-"""What a cell may get for a call, as JSON."""
+"""The JSON of one answer."""
 BESIDE_BYTES = 1 << 30
-"""And as bytes and tables beside it."""
+"""The bytes and tables that one answer holds besides its JSON."""
 ANSWERS_BYTES = 4 << 30
-"""For all calls of one cell."""
+"""The answers to all calls of one cell."""
 RAN_BYTES = 2 * COMMAND_BYTES + REFUSAL_BYTES
-"""How a command ended, with what it wrote."""
+"""The end of a command with its output."""
 PIECE_BYTES = 1 << 16
-"""Of a command's output, told as it comes."""
+"""One piece of a command's output, sent as it is written."""
 
 GuestStatus: TypeAlias = Literal["hello", "ok", "error", "interrupted", "refused", "call", "drop", "ran", "output"]
 
 
 class ChannelBroken(Exception):
-    """The guest said something that is not the protocol; the text says what."""
+    """The guest violated the protocol; the text says how."""
 
 
 _T = TypeVar("_T")
@@ -70,9 +70,9 @@ _Forms: TypeAlias = Annotated[list[_Form], msgspec.Meta(min_length=1, max_length
 
 
 ASK_STATUSES = frozenset[GuestStatus]({"ok", "refused"})
-"""How anything that is not a cell may end."""
+"""Final statuses of a request that is not a cell."""
 BEFORE_THE_END = frozenset[GuestStatus]({"call", "drop", "ran", "output"})
-"""What may be said of a request that goes on."""
+"""Statuses of frames that do not end their request."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -93,22 +93,22 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class GuestCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool the program wants called. Shaped as one, and no more than that."""
+    """A tool call by the program. Only its shape has been checked."""
 
     number: int
-    """Counted from 1 in each request."""
+    """Counts from 1 in each request."""
     tool: str
     args: Mapping[str, Json]
 
 
 OnGuestCall: TypeAlias = Callable[[GuestCall | int], None]
-"""A call, or the number of one whose answer is no longer wanted."""
+"""Takes a call, or the number of a call whose answer is no longer wanted."""
 OnPiece: TypeAlias = Callable[[Stream, bytes], None]
-"""Of what a command writes, as it comes."""
+"""Takes a piece of a command's output as it arrives."""
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended, as the guest tells it."""
+    """How a command ended, as the guest reports it."""
 
     outcome: CommandOutcome
     pid: int
@@ -116,11 +116,11 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OnRan: TypeAlias = Callable[[int, Ran], None]
-"""With its number among those of its request."""
+"""Takes the number of a nested command within its request, and its result."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """One checked answer of the guest."""
+    """One checked reply of the guest."""
 
     status: GuestStatus
     body: bytes
@@ -128,7 +128,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     interrupted: bool = False
     again: bool = False
-    """The cell can be run again instead of its state being kept."""
+    """The cell can be run again, so no copy of its state was kept."""
     out_of_memory: bool = False
     missing: str = ""
     displays: tuple[Display, ...] = ()
@@ -136,7 +136,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Ended(msgspec.Struct, frozen=True):
-    """Of a command, before its output."""
+    """The header of a command's end, which comes before its output."""
 
     status: Literal["ok", "error", "timeout"]
     code: int | None
@@ -154,7 +154,7 @@ _page = decoder_of(VariablePage)
 
 
 def frame(header: Mapping[str, object], *parts: bytes) -> tuple[bytes, ...]:
-    """What is to be sent; a small body in one piece with its header."""
+    """Return the pieces of a frame to send; a small body is joined with its header."""
     encoded = msgspec.json.encode(header)
     size = sum(map(len, parts))
     head = LENGTHS.pack(len(encoded), size) + encoded
@@ -169,7 +169,7 @@ def _decode(decoder: msgspec.json.Decoder[_T], data: bytes, fault: str) -> _T:
 
 
 class ReplyReader:
-    """Turns the bytes that come into replies, each checked against the one request that is open."""
+    """Turns received bytes into replies, each checked against the one open request."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -178,13 +178,13 @@ class ReplyReader:
         self._body_bytes = 0
         self._calls = self._drops = self._call_bytes = 0
         self.open_calls = 0
-        """Decreased by the code that answers one."""
+        """Calls without an answer. Decreased by the code that answers them."""
         self._on_call: OnGuestCall | None = None
         self._commands = self._ran = 0
-        """That were nested in the request, and those of them whose end was told."""
+        """Commands nested in the request, and those of them whose end has been received."""
         self._on_ran: OnRan | None = None
         self._on_pieces: dict[int, OnPiece | None] = {}
-        """By number of the command; 0 is the request itself."""
+        """By the number of the command; 0 is the request itself."""
 
     def expect(
         self,
@@ -194,8 +194,8 @@ class ReplyReader:
         on_call: OnGuestCall | None = None,
         on_piece: OnPiece | None = None,
     ) -> None:
-        """Open a request; its reply may say one of these and carry this much. Calls and pieces of output may come first,
-        if anyone wants them."""
+        """Open a request, whose reply may have one of `statuses` and at most `body_bytes`. Calls and pieces of output
+        may come before it, if `on_call` and `on_piece` are given."""
         self._id = request_id
         self._statuses = statuses
         self._body_bytes = body_bytes
@@ -205,14 +205,14 @@ class ReplyReader:
         self._on_pieces = {0: on_piece}
 
     def expect_command(self, on_ran: OnRan, on_piece: OnPiece | None) -> int:
-        """A command is nested in the open request: its number. Each is told of once, in order, unless the request ends."""
+        """Nest a command in the open request and return its number. Ends arrive once each, in order, if at all."""
         self._commands += 1
         self._on_ran = on_ran
         self._on_pieces[self._commands] = on_piece
         return self._commands
 
     def feed(self, data: bytes) -> Reply | None:
-        """The reply, when these bytes complete it. Raises ChannelBroken."""
+        """Take received bytes, and return the reply if they complete it. Raises ChannelBroken."""
         if self._id is None:
             raise ChannelBroken("it spoke without being asked")
         self._buffer += data
@@ -242,7 +242,7 @@ class ReplyReader:
         return None
 
     def _take(self, header: Header, body: bytes) -> None:
-        """What is not the end of the request."""
+        """Handle a frame that does not end the request."""
         takes = {"call": self._take_call, "drop": self._take_drop, "ran": self._take_end, "output": self._take_piece}
         takes[header.status](header, body)
 
@@ -287,7 +287,7 @@ class ReplyReader:
         self._on_call(GuestCall(number=self._calls, tool=header.tool, args=cast("dict[str, Json]", args)))
 
     def _take_drop(self, header: Header, _body: bytes) -> None:
-        """Of a call that may have been answered just now."""
+        """Handle the drop of a call, which may just have been answered."""
         self._drops += 1
         number = header.call or 0
         if self._on_call is None or not 0 < number <= self._calls or self._drops > self._calls:
@@ -320,7 +320,7 @@ class ReplyReader:
 
 
 def _displays(sizes: list[_Forms], body: memoryview) -> tuple[Display, ...]:
-    """What the header announced, cut from a body that has been found to be as long."""
+    """Cut the announced displays from the body, whose length has been checked."""
     found: list[Display] = []
     for forms in sizes:
         mime: dict[str, bytes] = {}
@@ -333,7 +333,7 @@ def _displays(sizes: list[_Forms], body: memoryview) -> tuple[Display, ...]:
 
 
 def command_outcome(body: bytes) -> Ran:
-    """Raises ChannelBroken."""
+    """Decode the end of a command. Raises ChannelBroken."""
     head, _, output = body.partition(b"\n")
     ended = _decode(_ended, head, "the end of a command is not told as one")
     if ended.out + ended.err != len(output):
@@ -350,12 +350,12 @@ def command_outcome(body: bytes) -> Ran:
 
 
 def inventory(body: bytes) -> tuple[Variable, ...]:
-    """Raises ChannelBroken."""
+    """Decode a list of variables. Raises ChannelBroken."""
     return _decode(_variables, body, "its list of variables is not one")
 
 
 def variable_page(body: bytes) -> VariablePage:
-    """Raises ChannelBroken."""
+    """Decode a page of a variable. Raises ChannelBroken."""
     page = _decode(_page, body, "its page of a variable is not one")
     if any(len(row) != len(page.columns) for row in page.rows):
         raise ChannelBroken("the rows of its page do not fit its columns")

@@ -1,8 +1,7 @@
-"""One live guest process as the host holds it: a request in, calls while it is open, exactly one end of it out.
+"""The host's side of one live guest process. Each request has calls while it is open, and exactly one end.
 
-While a call is open, a command can be nested in the request.
-
-Event-loop callbacks only; it never waits. What an end means for a cell is the session's to say.
+While a call is open, a command can be nested in the request. All I/O is done by event-loop callbacks and never
+blocks. The session decides what an end means for a cell.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from pinfold.sandbox.session.output import Output
 HELLO = frozenset[GuestStatus]({"hello"})
 RECEIVE_BYTES = 1 << 18
 EXIT_S = 0.5
-"""Between the end of the channel and the end of the process; longer means the program closed the channel."""
+"""Longest time from the end of the channel to the end of the process; after that, the program closed the channel."""
 EXIT_POLL_S = 0.005
-"""Where the kernel has no pidfd."""
+"""How often to look for the exit where the kernel has no pidfd."""
 END_S = 2.5
-"""For the session's init to end the program and say so; then the whole session is ended."""
+"""Time for the session's init to end the program and report it; then the whole session is ended."""
 KILL_S = 5.0
-"""For SIGKILL to take effect; a process stuck in the kernel longer than this is given up."""
+"""Time for SIGKILL to take effect; a process stuck in the kernel for longer is given up."""
 
 
 class Guest:
-    """Owns the body, the channel and both streams."""
+    """Owns the process, the channel and both output streams."""
 
     def __init__(
         self, body: GuestProcess, channel: socket.socket, stdout: Output, stderr: Output, *, greeted: bool = False
@@ -53,13 +52,13 @@ class Guest:
         self.stdout = stdout
         self.stderr = stderr
         self.guard: WorkspaceGuard | None = None
-        """Looks after the workspace while this guest lives."""
+        """Guards the workspace while this guest lives."""
         self.scratch = ""
-        """A folder of this machine's disk that it has to itself, besides those it was given."""
+        """A private folder on the host's disk, besides the folders of the spec."""
         self.is_tried = False
-        """It is woken beside another, which goes on should this one end."""
+        """True for a woken copy that is still on trial: if it ends, the old guest goes on."""
         self.copies: set[int] = set()
-        """Cells after which it was to leave a copy: whatever says that it is one of another's is not."""
+        """Cells after which it should have left a copy. A copy said to belong to another cell is not trusted."""
         self.death: Death | None = None
         self._loop = asyncio.get_running_loop()
         self.channel = channel
@@ -71,10 +70,10 @@ class Guest:
         self._end: End | None = None
         self._takes: OnGuestCall | None = None
         self._nested: tuple[int, asyncio.Future[Ran | None]] | None = None
-        """The command that is waited for, by its number."""
+        """Number and result of the nested command that is awaited."""
         self._waiter: asyncio.Future[None] | None = None
         self._is_interrupted = False
-        """A signal may still be on its way."""
+        """True while a signal may still be on its way."""
         self._killed_for: str | None = None
         self._last_report: ProgramEnd | None = None
         channel.setblocking(False)
@@ -83,7 +82,7 @@ class Guest:
             self._open(0, HELLO, 0)
 
     def listen(self) -> None:
-        """To all of it; again, after `leave`."""
+        """Register with the event loop; also again after `leave`."""
         if self.stdout.fd < 0:
             self.death = self.death or Death(how="its session ended while another state of it was woken")
             self.channel.close()
@@ -98,7 +97,7 @@ class Guest:
             self._loop.add_reader(self.body.report_fd, self._on_report)
 
     def leave(self) -> None:
-        """Another takes over what it was listening to."""
+        """Unregister from the event loop, because another guest takes over the file descriptors."""
         channel = self.channel.fileno()
         if channel >= 0:
             self._loop.remove_writer(channel)
@@ -107,13 +106,13 @@ class Guest:
                 self._loop.remove_reader(fd)
 
     def give_up_copies(self) -> None:
-        """If it is dead and its session is not: nothing that is kept of it will be wanted."""
+        """Drop the kept copies of a dead guest by ending its session, if that still lives."""
         if self.death is not None and self.death.cells:
             self.body.kill()
             self._release()
 
     def let_go(self) -> None:
-        """After `leave`: its session goes on with other streams."""
+        """Close the channel and streams after `leave`; the session goes on with others."""
         self.channel.close()
         self.stdout.close()
         self.stderr.close()
@@ -129,7 +128,7 @@ class Guest:
         calls: bool = False,
         on_piece: OnPiece | None = None,
     ) -> None:
-        """Send a request; `end` then gives its one end, and `called`, where `calls` will be answered, those before it."""
+        """Send a request. Await its end with `end`; with `calls`, serve its calls with `serve_calls` before that."""
         self._id = _new_id()
         self._open(self._id, statuses, reply_bytes, self._on_call if calls else None, on_piece)
         if self.death is None:
@@ -137,7 +136,7 @@ class Guest:
             self._send(*frame({"id": self._id, "op": op, **more, **fields}, body))
 
     async def ask(self, op: str, body: bytes, reply_bytes: int, limit_s: float, **fields: str | int) -> End | None:
-        """How a request that is no cell ended; None if it has not in time."""
+        """Send a request that is not a cell. Returns its end, or None if it did not end in time."""
         self.post(op, body, ASK_STATUSES, reply_bytes, fields)
         try:
             return await asyncio.wait_for(self.end(), limit_s)
@@ -145,33 +144,33 @@ class Guest:
             return None
 
     def give(self, fd: int) -> None:
-        """Between two requests, to a guest that waits for it. Raises OSError."""
+        """Send a file descriptor to a guest that waits for it between two requests. Raises OSError."""
         socket.send_fds(self.channel, [b"\0"], [fd])
 
     async def end(self) -> End:
-        """How the open request ended; the first is the hello. May be awaited again after a cancellation."""
+        """Wait for the end of the open request; the first is the hello. Can be awaited again after a cancellation."""
         while self._end is None:
             self._waiter = self._loop.create_future()
             await self._waiter
         return self._end
 
     async def serve_calls(self, take: OnGuestCall) -> None:
-        """Until the open request has ended, or `hear_no_more`: each call of it, and each that is dropped, as it comes."""
+        """Pass each call and each dropped call to `take`, until the request ends or `stop_serving_calls`."""
         self._takes = take
         try:
             while self._end is None and self._takes is not None:
                 self._waiter = self._loop.create_future()
                 await self._waiter
-        finally:  # or a cancelled caller would be given the first calls of the next request
+        finally:  # otherwise a cancelled caller would get the first calls of the next request
             self._takes = None
 
     def stop_serving_calls(self) -> None:
-        """Though the request has not ended."""
+        """End `serve_calls` before the request has ended."""
         self._takes = None
         self._wake()
 
     def answer(self, call: GuestCall, header: Mapping[str, Json], parts: Sequence[bytes]) -> None:
-        """To the open request only: an answer that comes too late is dropped."""
+        """Answer a call of the open request. An answer that comes too late is dropped."""
         self._reader.open_calls -= 1
         if self._busy and self._end is None and self.death is None:
             self._send(*frame({"id": self._id, "op": "answer", "call": call.number, **header}, *parts))
@@ -179,9 +178,9 @@ class Guest:
     async def run_nested(
         self, call: int, command: bytes, head: int, limit_s: float, on_piece: OnPiece | None
     ) -> Ran | None:
-        """Have the program that waits for this call run a command meanwhile, and tell how it ended. One at a time.
+        """Let the program that waits for this call run a command, and return how it ended. One command at a time.
 
-        None if it has not told in time, or has ended first. What it tells later is dropped.
+        Returns None if no result came in time or the request ended first. A later result is dropped.
         """
         if not self._busy or self.death is not None:
             return None
@@ -200,24 +199,24 @@ class Guest:
                 self._send(*frame({"id": request_id, "op": "stop", "command": number}))
 
     def request_branch(self, state: int) -> None:
-        """Have the program, which waits for a call, leave a copy of itself as this state."""
+        """Tell the program, which waits for a call, to leave a copy of itself as this state."""
         if self._busy and self.death is None:
             self._send(*frame({"id": self._id, "op": "branch", "state": state}))
 
     def interrupt(self) -> None:
-        """Ctrl-C for the guest and for what it runs in the foreground."""
+        """Send the equivalent of Ctrl-C to the guest and its foreground processes."""
         if not self._busy or self.death is not None:
             return
-        # The frame first: a cell that has not started yet looks for it, and cannot miss both.
+        # The frame first: a cell that has not started yet looks for it, so frame and signal cannot both be missed.
         self._send(*frame({"id": self._id, "op": "interrupt"}))
         self.body.interrupt()
         self._is_interrupted = True
 
     async def settle_interrupt(self) -> None:
-        """An interrupt that was sent is not on its way any more: a program that starts now would be ended by it."""
+        """Wait until a sent interrupt has arrived; otherwise it would end a program that starts now."""
         if self._is_interrupted and self.death is None:
             self._is_interrupted = False
-            with suppress(SandboxUnavailable):  # then its end is near, and `_on_exit` says how
+            with suppress(SandboxUnavailable):  # the guest is ending, and `_on_exit` will report how
                 await self.body.wait_for_interrupt()
 
     def kill(self, why: str) -> None:
@@ -231,26 +230,26 @@ class Guest:
             self._loop.call_later(KILL_S, self._give_up)
 
     def kill_busy(self, why: str) -> None:
-        """Unless the open request has ended, perhaps in this very turn of the loop."""
+        """Kill it, unless the open request has ended, perhaps in this same iteration of the event loop."""
         if self._busy:
             self.kill(why)
 
     async def kill_and_wait(self, why: str) -> None:
-        """Kill it and see it dead."""
+        """Kill it and wait for its death."""
         self.hang_up()
         self.kill(why)
         await self.end()
         self.give_up_copies()
 
     async def stop_program(self, why: str) -> Death:
-        """After a reply: end its program with all that it started, and see them dead. Copies stay."""
+        """After a reply: end the program and all it started, and wait for their death. Copies stay."""
         self._busy, self._end = True, self.death
         self.kill(why)
         await self.end()
         return self.death or Death(how=why, ours=True)
 
     def hang_up(self) -> None:
-        """The last request: the guest leaves by itself, closing the program's files. Its end is a Death."""
+        """Send the last request: the guest closes the program's files and exits. Its end is a Death."""
         self._busy = self._closing = True
         self._end = self.death
         if self.death is None:
@@ -284,7 +283,7 @@ class Guest:
         self._wake()
 
     def _on_ran(self, number: int | None, ran: Ran | None) -> None:
-        """The command of this number has ended, or, with its request, whichever is waited for."""
+        """Resolve the awaited nested command if it has this number; None means the whole request ended."""
         if self._nested is not None and number in (None, self._nested[0]) and not self._nested[1].done():
             self._nested[1].set_result(ran)
 
@@ -316,7 +315,7 @@ class Guest:
                 self._outbox.appendleft(left)
         except BlockingIOError:
             return
-        except OSError:  # it is gone; `_on_exit` says how
+        except OSError:  # the guest is gone; `_on_exit` reports how
             self._outbox.clear()
 
     def _on_channel(self) -> None:
@@ -340,7 +339,7 @@ class Guest:
             self.kill(f"its channel was broken: {broken}")
 
     def _receive(self) -> bytes | None:
-        """What has come; empty at the end of the channel, None when there is nothing now."""
+        """Return what has arrived; empty at the end of the channel, None if there is nothing now."""
         try:
             return self.channel.recv(RECEIVE_BYTES)
         except BlockingIOError:
@@ -350,7 +349,7 @@ class Guest:
 
     def _accept(self, data: bytes) -> None:
         reply = self._reader.feed(data)
-        # Who is being killed ends by that, whatever it still says.
+        # A guest that is being killed ends with a Death, even if a reply still arrives.
         if reply is not None and self._killed_for is None:
             self.drain()
             self._resolve(reply)
@@ -369,7 +368,7 @@ class Guest:
         report = self.body.report()
         if report is None:
             if self.body.report_fd is not None:
-                self._loop.remove_reader(self.body.report_fd)  # the session ends, and `_on_exit` says how
+                self._loop.remove_reader(self.body.report_fd)  # the session ends, and `_on_exit` reports how
         elif report.cells:
             self._record_death(report.code, report.out_of_memory, report.cells)
         else:
@@ -381,7 +380,7 @@ class Guest:
         self._record_death(code, last.out_of_memory if last else self.body.out_of_memory)
 
     def _record_death(self, code: int, out_of_memory: bool, cells: tuple[int, ...] = ()) -> None:
-        # A reply it sent before it died still counts, unless it was killed.
+        # A reply sent before the death still counts, unless the guest was killed.
         with suppress(ChannelBroken):
             while self._busy and (data := self._receive()):
                 self._accept(data)
@@ -408,5 +407,5 @@ class Guest:
 
 
 def _new_id() -> int:
-    """An unguessable number: a reply cannot be written before its request is sent."""
+    """Return an unguessable number, so that no reply can be written before its request is sent."""
     return 1 + (int.from_bytes(os.urandom(8), "little") >> 2)

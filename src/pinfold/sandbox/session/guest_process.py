@@ -1,4 +1,4 @@
-"""What a guest lives in, as far as the host must reach it: to interrupt it, to end it, to learn how it ended."""
+"""The process a guest runs in, as the host controls it: interrupt it, end it, and learn how it ended."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pinfold.sandbox.session.channel import Reply
 
 
 class Death(Struct, frozen=True, kw_only=True):
-    """The process is gone."""
+    """How a guest process ended."""
 
     how: str
     """For the user: "it exited with code 3", "it was killed by SIGSEGV"."""
     ours: bool = False
-    """We killed it, and `how` is our reason."""
+    """True if the host killed it; `how` is then the host's reason."""
     cells: tuple[int, ...] = ()
-    """The session lives on, and can go back to the states after these."""
+    """Cells whose states can be woken, if the session lives on; else empty."""
 
 
 End: TypeAlias = Reply | Death
@@ -48,7 +48,7 @@ MESSAGE_BYTES = 1 << 16
 INIT_S = 10.0
 REPORT_BYTES = 4096
 GUARD_S = 1.0
-"""A mount takes microseconds; an init that takes longer is being held up."""
+"""Longest wait for a mount, which takes microseconds; an init that takes longer is being held up."""
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def open_request_file(request: Mapping[str, object]) -> Generator[int]:
 
 
 class LauncherGone(SandboxUnavailable):
-    """It ended before it gave a session; another can be had."""
+    """The launcher ended before it started the session; a new launcher can be started."""
 
 
 async def send_request(
@@ -74,7 +74,7 @@ async def send_request(
     *,
     who: str = "the launcher of sessions",
 ) -> tuple[bytes, list[int]]:
-    """Send a request, and `fds`, with a socket of its own for the answer. Returns that and its descriptors.
+    """Send a request with `fds` and a new socket for the answer. Returns the answer and its file descriptors.
 
     Raises SandboxUnavailable.
     """
@@ -93,47 +93,47 @@ async def send_request(
             words, given, _, _ = socket.recv_fds(ours, MESSAGE_BYTES, 8)
         except (BrokenPipeError, ConnectionError) as error:
             raise LauncherGone(f"{who} is gone: {error}") from error
-        except OSError as error:  # a timeout is one
+        except OSError as error:  # includes TimeoutError
             raise SandboxUnavailable(f"{who} does not answer: {error}") from error
     return words, given
 
 
 class ProgramEnd(Struct, frozen=True, kw_only=True):
-    """How a program ended whose session lives on."""
+    """How a program ended, reported by its init; the session may live on."""
 
     code: int
     out_of_memory: bool
     cells: tuple[int, ...]
-    """States that can be woken in its place, each named by the cell it is the state after."""
+    """Cells whose states can be woken in its place; empty if the session ends."""
 
 
 class GuestProcess:
-    """What a guest lives in. This base is a process that ends with its program, and of which nothing is reported."""
+    """The process a guest runs in. In this base class it ends with its program and reports nothing."""
 
     out_of_memory = False
-    """Known once it was reaped: it was ended because the session took too much."""
+    """Set by `reap`: it was killed because the session used too much memory."""
     report_fd: int | None = None
-    """Readable when `report` should be called; None: with its program it ends itself."""
+    """Readable when `report` should be called; None if the process ends with its program."""
 
     def __init__(self, fd: int | None) -> None:
-        """`fd` is readable when it has ended; None where the kernel cannot say, and once it was released."""
+        """`fd` becomes readable when the process ends; None where the kernel has no pidfd, and after `release`."""
         self.fd = fd
 
     def report(self) -> ProgramEnd | None:
         return None
 
     def end_program(self) -> None:
-        """End the program and what it started; a report follows, if there is a state to wake."""
+        """End the program and what it started; a report follows if there is a state to wake."""
         self.kill()
 
     def prepare_close(self) -> None:
-        """With its program it shall end itself."""
+        """Make the process end when its program ends."""
 
     def interrupt(self) -> None:
         raise NotImplementedError
 
     async def wait_for_interrupt(self) -> None:
-        """The last interrupt has arrived: what is started from now on does not get it. Raises SandboxUnavailable."""
+        """Wait until the last interrupt has arrived, so that no later program gets it. Raises SandboxUnavailable."""
 
     def kill(self) -> None:
         """End it and everything it started."""
@@ -142,28 +142,28 @@ class GuestProcess:
                 signal.pidfd_send_signal(self.fd, signal.SIGKILL)
 
     def poll(self) -> int | None:
-        """As `reap`, but None while it lives."""
+        """Return the exit code if it is known to have ended, else None. Does not block."""
         return None
 
     def reap(self) -> int:
-        """Once it has ended: its exit code, or a signal's number, negative. Ends what it left behind."""
+        """Return the exit code, or negated signal number, of the ended process. Ends what it left running."""
         return -signal.SIGKILL
 
     def release(self) -> None:
-        """Let go of the descriptors. More than once means no more: by then the number may be another session's."""
+        """Close the file descriptors. Idempotent, because their numbers may be reused by another session."""
         fd, self.fd = self.fd, None
         if fd is not None:
             os.close(fd)
 
 
 class Subprocess(GuestProcess):
-    """A plain process that leads a group of its own."""
+    """A plain process that leads its own process group."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         try:
             super().__init__(os.pidfd_open(process.pid))
-        except (AttributeError, OSError):  # not Linux, or one older than 5.3
+        except (AttributeError, OSError):  # not Linux, or Linux before 5.3
             super().__init__(None)
 
     def interrupt(self) -> None:
@@ -176,7 +176,7 @@ class Subprocess(GuestProcess):
         return self._process.poll()
 
     def reap(self) -> int:
-        # Before the process is reaped, so that the group's number is still its own.
+        # Before the process is reaped, while the group's number cannot be reused.
         self.kill()
         return self._process.wait()
 
@@ -186,10 +186,10 @@ class Subprocess(GuestProcess):
 
 
 class JailedProcess(GuestProcess):
-    """A session in namespaces of its own. Its init hears us, and with its init everything in it ends."""
+    """A session in its own namespaces, controlled through its init. When the init ends, everything in it ends."""
 
     def __init__(self, control: socket.socket, pidfd: int) -> None:
-        """`pidfd` is the init's, which is gone only after everything in the session is."""
+        """`pidfd` is the init's, which ends only after everything else in the session."""
         super().__init__(pidfd)
         control.setblocking(False)
         self._control = control
@@ -212,7 +212,7 @@ class JailedProcess(GuestProcess):
         self._say(b"close")
 
     async def ask(self, words: bytes, request: Mapping[str, object], *fds: int) -> tuple[dict[str, Json], list[int]]:
-        """Have the init do something, and hear what came of it. Raises SandboxUnavailable."""
+        """Send a request to the init. Returns its answer and file descriptors. Raises SandboxUnavailable."""
         answer, given = await send_request(self._control, words, request, INIT_S, fds, who="the session's init")
         return json.loads(answer or b"{}"), given
 
@@ -224,25 +224,25 @@ class JailedProcess(GuestProcess):
         self._say(b"interrupt")
 
     async def wait_for_interrupt(self) -> None:
-        await self.ask(b"reap", {})  # the init does one thing after the other
+        await self.ask(b"reap", {})  # the init handles messages in order, so it has sent the signal by then
 
     def _say(self, words: bytes) -> None:
         with suppress(OSError):
             self._control.send(words)
 
     def guard(self, mounts: Mounts) -> None:
-        """Have the init mount these now, in the live session. What it cannot mount, the guard looks after at cell ends."""
+        """Have the init mount these in the live session. The guard checks at cell ends what could not be mounted."""
         self._ask_now(b"guard", asdict(mounts))
 
     def has_leftovers(self) -> bool:
-        """Whether anything can run in it while no cell does: another process, a thread, a signal's handler."""
+        """Return True if anything may run between cells: another process, a thread, a signal handler."""
         try:
             return bool(json.loads(self._ask_now(b"leftovers", {})).get("running", True))
         except ValueError:
             return True
 
     def _ask_now(self, words: bytes, request: Mapping[str, object]) -> bytes:
-        """Holds up everything else for an instant. Empty if no answer came."""
+        """Ask the init and block the event loop until it answers. Returns b"" if no answer came in time."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs, open_request_file(request) as sheet, suppress(OSError):
             socket.send_fds(self._control, [words], [sheet, theirs.fileno()])
@@ -265,7 +265,7 @@ class JailedProcess(GuestProcess):
 
 
 class WatchedProcess(JailedProcess):
-    """A session without a process namespace: its init ends all of it and then itself, once it hears or loses us."""
+    """A session without a process namespace. Its init ends all of it, then itself, when the host closes the socket."""
 
     def __init__(self, control: socket.socket, pidfd: int) -> None:
         super().__init__(control, pidfd)
@@ -278,6 +278,6 @@ class WatchedProcess(JailedProcess):
         pass
 
     def kill(self) -> None:
-        # Not the init: it alone knows what belongs to the session.
+        # Do not kill the init: only the init knows which processes belong to the session.
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)

@@ -1,7 +1,7 @@
-"""The one live guest of a session: started when needed, one request after the other, replaced when it dies.
+"""The one live guest of a session: started when needed, given one request at a time, replaced when it dies.
 
-What the requests are is the session's business, but for lists and pages of variables; how a guest is started and confined is
-the provider's: it comes in as a Launcher.
+The session makes the requests, except lists and pages of variables. The provider starts and confines guests, through a
+Launcher.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from pinfold.sandbox.session.limits import Deadline, Growth
 
 GONE = "the variables are gone"
 HASTE_S = 1.0
-"""For looking at what a cancelled cell did."""
+"""Time to look for a cancelled cell's file changes before that is hurried."""
 AFTER = "the variables are as after the last cell"
 RESTLESS = "the session's processes do not stop, so nothing was run; end what it left running, or undo, and try again"
 FOUGHT = "something it left running kept changing {}, which is guarded"
 Runs: TypeAlias = Literal["cell", "step", "aside"]
-"""What runs in a guest: a cell, a command that counts as one, or a command that does not."""
+"""What runs in a guest: a cell, a command that counts as a cell, or a command that does not."""
 Recover: TypeAlias = Callable[[Guest, Death, bool], Awaitable[bool]]
-"""Brings the session into the state after the last cell that ended well; False if that is not possible.
+"""Restores the state after the last cell that ended well; False if that is not possible.
 
-The flag says that a cell ran, which ended the guest.
+The flag is true if a cell was running when the guest died.
 """
 
 
@@ -54,21 +54,21 @@ class Launcher(Protocol):
     """Starts the guests of a session."""
 
     async def launch(self) -> Guest:
-        """A guest that has said hello. Raises SandboxUnavailable."""
+        """Start a guest and wait for its hello. Raises SandboxUnavailable."""
         ...
 
     async def sweep(self) -> None:
         """End what a dead guest left running."""
 
     async def release(self) -> None:
-        """The session is over: sweep, and remove what was made for it."""
+        """At the end of the session: sweep, and remove what was made for it."""
 
 
 class States:
-    """What a session keeps of its states. This one keeps none; `StateHistory` does."""
+    """The states a session keeps. This base class keeps none; `StateHistory` does."""
 
     resumed: Resumed | None = None
-    """What came back from another process."""
+    """What was restored from another process."""
 
     @property
     def path(self) -> tuple[int, ...]:
@@ -80,28 +80,28 @@ class States:
 
     @property
     def has_changed_files(self) -> bool | None:
-        """Whether what has just run changed files of the workspace; None if that is not known."""
+        """True if the last run changed files of the workspace; None if unknown."""
         return None
 
     def touched_names(self) -> Names | None:
-        """Names in the workspace to which something happened since the last look; None if that is not known."""
+        """Return names in the workspace that changed since the last call; None if unknown."""
         return None
 
     def hurry(self) -> None:
-        """A caller waits while the files are looked at: stop as soon as possible."""
+        """Finish looking at the files as soon as possible, because a caller waits."""
 
     async def prepare_cell(self, cell: int | None) -> None:
-        """A cell is about to run; `cell` is its number, if the caller has one."""
+        """Prepare for a cell; `cell` is its number, if the caller has one."""
 
     def begin_cell(self, code: str) -> Mapping[str, int]:  # noqa: ARG002
-        """A cell runs now. Returns what its request says besides the code."""
+        """Record that a cell starts. Returns fields to add to its request."""
         return {}
 
     def note_process(self, guest: Guest, pid: int) -> None:
-        """The command that counts as a cell was this process inside."""
+        """Record the inner process number of a command that counts as a cell."""
 
     async def end_cell(self, *, again: bool) -> None:
-        """The cell has ended, and its interpreter has not. `again`: it left no copy, because it can be run again."""
+        """Record that a cell ended and its guest lives. `again`: it left no copy, because it can be run again."""
 
     def pause_saving(self) -> AbstractAsyncContextManager[None]:
         return nullcontext()
@@ -112,7 +112,7 @@ class States:
         return ()
 
     async def finish(self) -> None:
-        """The session is about to close."""
+        """Save what is left before the session closes."""
 
     async def close(self) -> None: ...
 
@@ -122,43 +122,43 @@ async def _no_recovery(_guest: Guest, _death: Death, _ran: bool) -> bool:
 
 
 class GuestSlot:
-    """Holds the guest, what guards its files, and what the next outcome must report."""
+    """Holds the guest, the guard of its files, and the notices for the next outcome."""
 
     def __init__(self, launcher: Launcher, limits: Limits, growth: Growth | None = None) -> None:
         self.launcher = launcher
         self.limits = limits
         self.growth = growth
-        """Of the folders it may change."""
+        """Growth of the writable folders."""
         self.states = States()
         self.recover: Recover = _no_recovery
         self.lock = asyncio.Lock()
         self.guest: Guest | None = None
         self.runs: Runs | None = None
         self.calls: CellCalls | None = None
-        """Of the cell that runs."""
+        """Calls of the running cell."""
         self.deadline: Deadline | None = None
-        """Of what runs."""
+        """Deadline of the running cell or command."""
         self.stopped_for: str | None = None
-        """Why what has just run was stopped before its time."""
+        """Why the last cell or command was stopped early."""
         self.is_closed = False
         self.guard: WorkspaceGuard | None = None
         self.notices: tuple[str, ...] = ()
-        """For the next outcome."""
+        """Notices for the next outcome."""
         self.final_notices: tuple[str, ...] = ()
         self.lost_files: tuple[str, ...] = ()
         self.loss: str | None = None
-        """Why the variables are gone, until an outcome has said so."""
+        """Why the variables are gone, until an outcome has reported it."""
         self.branches: list[GuestSlot] = []
         self.forking = asyncio.Lock()
         self.forks = 0
-        """Made of cells that ran."""
+        """The number of forks made while a cell ran."""
 
     def take_notices(self) -> tuple[str, ...]:
         notices, self.notices = self.notices, ()
         return notices
 
     def set_guard(self, guard: WorkspaceGuard | None) -> None:
-        """From now on `guard` looks after the workspace, around each cell and whenever names change."""
+        """Let `guard` guard the workspace from now on, around each cell and whenever names change."""
         if before := self.release_guard():
             before.close()
         self.guard = guard
@@ -166,7 +166,7 @@ class GuestSlot:
             asyncio.get_running_loop().add_reader(guard.fd, self._on_names_changed)
 
     def release_guard(self) -> WorkspaceGuard | None:
-        """The guard, which is no longer called, but can be set again."""
+        """Detach and return the guard. It can be set again."""
         guard, self.guard = self.guard, None
         if guard:
             self.final_notices += guard.final_notices()
@@ -176,7 +176,7 @@ class GuestSlot:
         return guard
 
     def _on_names_changed(self) -> None:
-        """While no cell runs, what fights over a guarded file is ended."""
+        """Call the guard. If no cell runs, kill a guest whose processes keep changing a guarded file."""
         if self.guard:
             self.guard.on_names_changed()
             if (path := self.guard.fought) and not self.runs and self.guest is not None:
@@ -190,7 +190,7 @@ class GuestSlot:
         deadline: Callable[[], Deadline],
         on_call: OnCall | None = None,
     ) -> tuple[End, tuple[str, ...]]:
-        """Run a cell or a command that `post` sends, within its deadline. Returns its end and the guard's notices."""
+        """Run the cell or command that `post` sends, within its deadline. Returns its end and the guard's notices."""
         if self.growth:
             self.growth.begin(guest.body.fd, guest.scratch, self._on_excess)
         post()
@@ -209,7 +209,7 @@ class GuestSlot:
         return self.guard.after(self.states.touched_names()) if self.guard else ()
 
     async def settle(self, guest: Guest, end: End) -> End:
-        """After what ran: end whatever fights over a guarded file, and check how much the folders grew."""
+        """After a run: end a program that keeps changing a guarded file, and check how much the folders grew."""
         if self.guard and self.guard.fought is not None:
             if not isinstance(end, Death):
                 end = await guest.stop_program(FOUGHT.format(self.guard.fought))
@@ -220,7 +220,7 @@ class GuestSlot:
         return end
 
     def _on_excess(self, why: str) -> None:
-        """The folders grow beyond their limit: stop what runs, or, if nothing does, what was left running."""
+        """Stop what runs, or else what was left running, because the folders grew beyond their limit."""
         if self.guest is None:
             return
         if self.runs and self.deadline:
@@ -242,7 +242,7 @@ class GuestSlot:
     @asynccontextmanager
     async def freeze(self) -> AsyncGenerator[None]:
         async with self.states.pause_saving():
-            is_cells = self.calls is not None and self.calls.is_open  # the cell holds the lock, and waits for us
+            is_cells = self.calls is not None and self.calls.is_open  # the waiting cell already holds the lock
             async with nullcontext() if is_cells else self.lock:
                 guest = self.guest if is_cells else await self.live_guest()
                 body = guest.body if guest else None
@@ -254,13 +254,13 @@ class GuestSlot:
                         raise SandboxUnavailable(RESTLESS)
                     yield
                 finally:
-                    with anyio.CancelScope(shield=True), suppress(SandboxUnavailable):  # it has ended meanwhile
+                    with anyio.CancelScope(shield=True), suppress(SandboxUnavailable):  # the session may have ended
                         await body.ask(b"thaw", {})
 
     async def interrupt(self) -> None:
         if self.runs and self.guest is not None:
             if self.deadline:
-                self.deadline.wake()  # the wait for an answer is over, or the program's own choice
+                self.deadline.wake()  # if the program still waits for an answer, that now counts as its own time
             self.guest.interrupt()
         elif not self.runs:
             self.states.hurry()
@@ -279,7 +279,7 @@ class GuestSlot:
                     self.guard.on_names_changed(self.states.touched_names())
                 if self.guest is not None:
                     await self._retire(self.guest)
-                if self.guard:  # nothing runs any more: what is put back now stays so
+                if self.guard:  # no process is left, so what is put back now stays
                     names = self.states.touched_names()
                     self.final_notices += await anyio.to_thread.run_sync(self.guard.settle, names)
                 await self.launcher.release()
@@ -290,7 +290,7 @@ class GuestSlot:
             await self.branches.pop().close()
 
     async def _retire(self, guest: Guest) -> None:
-        """Lets the guest close the program's files, bounded, then ends it."""
+        """Let the guest close the program's files within the grace time, then end it."""
         guest.hang_up()
         grace_s = self.limits.interrupt_grace_s
         timer = asyncio.get_running_loop().call_later(grace_s, guest.kill, "the session was closed")
@@ -302,7 +302,7 @@ class GuestSlot:
             self.guest = None
 
     async def live_guest(self) -> Guest:
-        """The guest, or a fresh one in place of a dead one: then `loss` or a notice says so."""
+        """Return the guest. A dead one is replaced, which `loss` or a notice reports."""
         if self.is_closed:
             raise SandboxUnavailable("the session is closed; open a new one")
         guest = self.guest
@@ -331,7 +331,7 @@ class GuestSlot:
         grace_s: float = 0.0,
         **fields: str | int,
     ) -> Reply:
-        """Send a request that is neither cell nor command. If the guest dies of it, the next one recovers what can be."""
+        """Send a request that is neither cell nor command. If it kills the guest, the next request recovers."""
         async with self.lock:
             guest = await self.live_guest()
             guest.post(op, body, ASK_STATUSES, reply_bytes, fields)
@@ -341,7 +341,7 @@ class GuestSlot:
             return end
 
     async def _await_end(self, guest: Guest, deadline: Deadline, on_call: OnCall | None = None) -> End:
-        """The end of the open request. A cancellation goes on only after it, so the next request finds order."""
+        """Wait for the end of the open request. A cancellation waits for it too, so the next request can start."""
         try:
             if on_call is not None:
                 self.calls = CellCalls(guest, deadline, on_call)
@@ -371,7 +371,7 @@ class GuestSlot:
     async def _end_stopped(self, guest: Guest, end: End) -> None:
         if isinstance(end, Death):
             runs = self.runs
-            self.notices += self._end_run()  # or the guard of another guest takes what was planted for the user's
+            self.notices += self._end_run()  # now: the next guest's guard would take planted files for the user's
             self.forget(f"was cancelled: {end.how}")
             if await self.recover(guest, end, runs in ("cell", "step")):
                 self.loss = None
@@ -390,7 +390,7 @@ class GuestSlot:
 PAGE_S = 10.0
 """How long a page may take before it is interrupted."""
 PAGE_GRACE_S = 30.0
-"""How long a library may take until it notices: no signal stops its sorting, and killing it would lose variables."""
+"""Time for a library to notice the interrupt: a signal does not stop a sort, and killing the guest loses variables."""
 _T = TypeVar("_T")
 
 
@@ -399,7 +399,7 @@ async def list_variables(slot: GuestSlot) -> tuple[Variable, ...]:
 
 
 async def read_page(slot: GuestSlot, name: str, query: PageQuery) -> VariablePage:
-    """Raises PageRefused, SandboxUnavailable."""
+    """Ask for a page of a variable. Raises PageRefused, SandboxUnavailable."""
     if not 1 <= query.limit <= MOST_ROWS:
         raise PageRefused(f"limit is {query.limit}; give 1 to {MOST_ROWS}")
     if query.offset < 0:
@@ -412,7 +412,7 @@ async def read_page(slot: GuestSlot, name: str, query: PageQuery) -> VariablePag
 
 
 def decode_reply(slot: GuestSlot, decode: Callable[[bytes], _T], reply: Reply) -> _T:
-    """Raises SandboxUnavailable, and the guest is killed, if it makes no sense."""
+    """Decode a reply. If it is malformed, kill the guest and raise SandboxUnavailable."""
     try:
         return decode(reply.body)
     except ChannelBroken as broken:

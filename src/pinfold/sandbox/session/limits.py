@@ -1,8 +1,8 @@
-"""The limits of a cell: how it ends, in time or not, and how much a session has added to the folders it may change.
+"""The limits of a cell in time, and of a session in the growth of its writable folders.
 
-That is counted beside the session, so that too much ends what does it. Nothing here trusts the free space of the disk, which
-others use too: it only says when to count. Where not all can be counted (too many files for the time, a folder that was
-closed), what the disk has lost is taken for the session's.
+Growth is counted while the session runs, so that a cell that adds too much can be stopped. The free space of the disk,
+which other programs use too, only decides when to count. If counting is not possible (too many files, a folder that
+cannot be opened), all space that the disk has lost counts as the session's.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from pinfold.sandbox.session.guest import Guest
 from pinfold.sandbox.session.guest_process import Death, End
 
 COUNTED_S = 0.001
-"""Of each wait, that is the cell's own time: or one that makes call after call would never be overdue."""
+"""Part of each wait that counts as the cell's own time; otherwise a cell that only makes calls would never time out."""
 OVERDUE = "it could not be interrupted and its process was killed"
 
 
 class Deadline:
-    """Interrupts the guest when the limit has passed, kills it when the grace has too."""
+    """Interrupts the guest after the time limit, and kills it after a further grace time."""
 
     def __init__(self, guest: Guest, limit_s: float, grace_s: float) -> None:
         self.passed = False
         self.why: str | None = None
-        """It was stopped before its time."""
+        """Why it was stopped before the limit; None if it was not."""
         self._guest = guest
         self.grace_s = grace_s
         self._pauses = 0
@@ -47,20 +47,20 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = self._loop.call_at(self._due, self._look)
 
     def pause(self) -> None:
-        """The cell waits for us, which is not its own time; perhaps for several answers at once."""
+        """Pause the clock, because the cell waits for the host. Pauses nest: it may wait for several answers."""
         self._pauses += 1
         if self._pauses == 1 and not (self.passed or self._is_over):
-            # The timer goes on: a pause is short as a rule, and there may be thousands a second.
+            # The timer keeps running: most pauses are short, and there may be thousands a second.
             self._paused_at = self._loop.time()
 
     def go_on(self) -> None:
-        """One of the waits is over."""
+        """End one pause."""
         self._pauses = max(0, self._pauses - 1)
         if not self._pauses:
             self.wake()
 
     def wake(self) -> None:
-        """Whatever it waits for."""
+        """End all pauses."""
         self._pauses = 0
         if self._paused_at is not None:
             self._due += max(0.0, self._loop.time() - self._paused_at - COUNTED_S)
@@ -69,7 +69,7 @@ class Deadline:
                 self._timer = self._loop.call_at(self._due, self._look)
 
     def stop(self, why: str, grace_s: float) -> None:
-        """Whatever time is left. Once; the grace is not begun anew."""
+        """Interrupt the guest before the limit. A second call does not restart the grace time."""
         if self.why is None and not (self.passed or self._is_over):
             self.why = why
             self.now(grace_s)
@@ -104,9 +104,9 @@ class Deadline:
 def verdict(
     end: End, limit_s: float | None, state: str, *, rolled_back: bool, why: str | None = None
 ) -> tuple[Status, str | None]:
-    """What a cell's end is called; `limit_s` when it had passed, `why` if it was stopped before.
+    """Return the status and error text of a cell. `limit_s`: the limit if it passed; `why`: why the cell was stopped.
 
-    `state`: of the variables, should they not be as it left them.
+    `state` describes the variables, for when they are not as the cell left them.
     """
     if why is not None:
         if isinstance(end, Death):
@@ -127,19 +127,19 @@ def verdict(
 
 
 TICK_S, IDLE_S = 0.2, 0.5
-"""How often the disk is looked at: while something runs, and between."""
+"""How often the disk is checked: while something runs, and while idle."""
 IDLE_MUCH_S, MUCH = 2.0, 8 << 30
-"""And between, while there is so much room that no disk fills it in that time."""
+"""How often while idle, with at least this much room, which no disk fills in that time."""
 SHARE = 0.05
-"""Of the time, at most, is spent on counting while the disk does not shrink."""
+"""Largest share of the time spent on counting while the disk's free space does not shrink."""
 COUNT_S = 3.0
-"""For one count."""
+"""Time limit of one count."""
 FEW = 200
-"""Files and folders that are counted sooner than a thread is reached."""
+"""Up to this many files and folders, counting is faster than starting a thread."""
 SLACK = 1 << 20
-"""By which a session that has too much may grow in one cell, so that it can still be tidied up."""
+"""How much a session over its limit may grow in one cell, so that it can still clean up."""
 _LONG = 200
-"""Characters of a path, after which it is gone on from a descriptor: paths may be longer than the kernel takes."""
+"""Path length from which a file descriptor becomes the new base: a path may be longer than the kernel accepts."""
 _DESCRIPTORS = 100
 _BLOCK = 512
 
@@ -147,16 +147,16 @@ _BLOCK = 512
 @dataclass(frozen=True, slots=True)
 class Count:
     allocated: int
-    """Bytes on disk; holes are none."""
+    """Bytes on disk, without holes."""
     closed: int
-    """Folders that could not be looked into."""
+    """Folders that could not be opened."""
     is_whole: bool
     old: int = 0
-    """Of `allocated`, what was not written since the moment that was asked for."""
+    """The part of `allocated` that was not written since the given moment."""
 
 
 class Growth:
-    """Of one session. `on_excess` is called when it is too much, with words for it; again while it grows on."""
+    """Measures the growth of one session's folders. Calls `on_excess` with a message when and while it is too much."""
 
     def __init__(self, folders: Iterable[str], limits: Limits) -> None:
         self._given = list(folders)
@@ -190,7 +190,7 @@ class Growth:
         self._allowed = self.limit
 
     def begin(self, body: int | None, scratch: str, on_excess: Callable[[str], None]) -> None:
-        """Something is about to run, below the process of this descriptor, which has this folder to itself, if any."""
+        """Start watching a run of the process behind the pidfd `body`, which may have a private folder `scratch`."""
         self._body, self._runs = body, True
         if scratch != self._scratch:
             before, self._scratch = self._free(), scratch
@@ -198,7 +198,7 @@ class Growth:
             if not self._given:
                 self._set_limit()
             else:
-                self._free_at_start += self._free() - before  # if it is on a disk of its own
+                self._free_at_start += self._free() - before  # non-zero if `scratch` is on a disk of its own
                 self._free_then = self._free()
         self._allowed = max(self.limit, self._grown + SLACK) if self._grown > self.limit else self.limit
         self._held_before = self._held
@@ -207,19 +207,19 @@ class Growth:
             self._start = count_usage(self._folders, most=FEW)
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
             if self._start is None:
-                # It takes a while: a cell that ends sooner, and changes nothing, is not held up by it.
+                # Counting takes a while, so it starts later: a short cell that changes nothing need not wait for it.
                 self._counted_at, self._took_s = perf_counter(), TICK_S * SHARE
 
     @property
     def is_too_much(self) -> bool:
-        """As last counted."""
+        """True if the last count was over the limit."""
         return self._grown > self.limit
 
     async def finish(self, *, has_changed: bool | None) -> str | None:
-        """What ran has ended. Words, if it is too much. `has_changed`: files of the workspace; None if not known."""
+        """End a run. Returns a message if it grew too much. `has_changed`: workspace files changed; None if unknown."""
         self._runs = False
         if has_changed is False and len(self._folders) == 1:
-            return None  # most cells, which wait for nothing here
+            return None  # the fast path of most cells
         if not self._is_due(has_changed=bool(has_changed)):
             return None
         await self.count()
@@ -233,7 +233,7 @@ class Growth:
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        # All idle sessions of a process look at the same moments: a hundred of them wake it no more often than one.
+        # All idle sessions of a process check at the same moments, so a hundred of them wake it no more often than one.
         idle_s = IDLE_S if self._room < MUCH else IDLE_MUCH_S
         after_s = TICK_S if self._runs else idle_s - loop.time() % idle_s
         self._timer = loop.call_at(round(loop.time() + after_s, 6), self._tick)
@@ -245,13 +245,13 @@ class Growth:
         return max(SLACK, self._allowed - self._grown)
 
     def _is_due(self, *, has_changed: bool) -> bool:
-        """By what the disk has lost since the last count, or because it is time."""
+        """Return True if the disk has lost much space since the last count, or files changed and time has passed."""
         if self._free_then - self._free() > self._room // 2:
             return True
         return has_changed and perf_counter() - self._counted_at > self._took_s / SHARE
 
     async def count(self, on_excess: Callable[[str], None] | None = None) -> None:
-        """`on_excess` is called if it is too much."""
+        """Count the growth, and call `on_excess` if it is too much."""
         async with self._lock:
             began, free = perf_counter(), self._free()
             count = count_usage(self._folders, most=FEW, before=self._since_s)
@@ -261,7 +261,7 @@ class Growth:
                 assert count is not None
             lost = self._free_at_start - free
             if self._start is None:
-                # What was written since the beginning is no part of what was there, unless it only was added to.
+                # An estimate: files written since the start are new, but some may only have been appended to.
                 allocated = max(count.old, count.allocated - max(0, lost))
                 self._start = replace(count, allocated=allocated)
             grown, held = count.allocated - self._start.allocated, 0
@@ -271,7 +271,7 @@ class Growth:
                 held, mapped = await anyio.to_thread.run_sync(count_unlinked, self._body, self._folders)
                 held += max(0, min(mapped, lost - grown - held))
             self._grown, self._held, self._free_then = grown + held, held, free
-            # What an undo took back is held until its process is gone: it does not make room.
+            # A process of an undone cell still holds its files until it ends; releasing them does not make room.
             self._allowed = max(self.limit, self._allowed - max(0, self._held_before - held))
             self._held_before = min(self._held_before, held)
             self._counted_at = perf_counter()
@@ -296,7 +296,7 @@ class Growth:
 
 
 def growth_of(spec: Spec) -> Growth:
-    """Of the session that is to be opened."""
+    """Return the growth of the session to be opened."""
     folders = [str(spec.view or spec.workspace)] if spec.writable else []
     return Growth([*folders, *(str(mount.path) for mount in spec.mounts if mount.writable)], spec.limits)
 
@@ -304,7 +304,10 @@ def growth_of(spec: Spec) -> Growth:
 def count_usage(
     folders: Iterable[str], *, most: int | None = None, until: float = float("inf"), before: float = 0.0
 ) -> Count | None:
-    """What they hold. None if that is more than `most`; not whole if it took too long. `before`: the moment for `old`."""
+    """Count what the folders hold. Returns None for more than `most` entries; not whole if it would last past `until`.
+
+    `before`: files last written before this time count as `old`.
+    """
     allocated = old = closed = seen = bases = 0
     with ExitStack() as held:
         waiting: list[tuple[str, int | None]] = [(folder, None) for folder in folders]
@@ -335,7 +338,7 @@ def count_usage(
                             continue
                         with suppress(OSError):
                             found = entry.stat(follow_symlinks=False)
-                            # Under each of its names its share: a second name is no growth.
+                            # Divided among the hard links, so that another link is no growth.
                             share = found.st_blocks // (found.st_nlink or 1)
                             allocated += share
                             old += share if found.st_mtime < before else 0
@@ -348,9 +351,9 @@ def count_usage(
 
 
 def count_unlinked(body: int, folders: Iterable[str]) -> tuple[int, int]:
-    """Bytes on the disks of these folders, of files without a name that a process of the session still holds open.
+    """Return the bytes of deleted files that the session's processes still hold open, on the disks of these folders.
 
-    And of those that are only mapped, as much as is mapped: how much of that is on the disk is not known.
+    The second number is for files that are only mapped: their mapped size, since their size on disk is unknown.
     """
     devices = {os.stat(folder).st_dev for folder in filter(os.path.exists, folders)}
     held: dict[tuple[int, int], int] = {}

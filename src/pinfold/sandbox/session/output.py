@@ -1,4 +1,4 @@
-"""Collects one stream of a guest: bounded, decoded as it comes, never waited for. Not for the channel."""
+"""Collects one output stream of a guest: bounded, decoded as it arrives, never blocking. Not for the channel."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import termios
 from pinfold.sandbox.contract import OnOutput, Stream
 
 CHUNK_BYTES = 1 << 17
-"""Small enough to stay in the processor's cache from read to decode; 1 MB reads were clearly slower."""
+"""Small enough to stay in the CPU cache from read to decode; reads of 1 MB were clearly slower."""
 CHUNKS = 8
-"""Read at one waking, so that a flood does not starve the event loop."""
+"""Chunks read per event-loop callback, so that a flood of output does not starve the loop."""
 
 
 class OutputListener:
-    """Passes output to `on_output` until that raises, which the caller of the cell or command gets in the end."""
+    """Passes output to `on_output` until that raises; `finish` then raises the same exception to the caller."""
 
     def __init__(self, on_output: OnOutput | None) -> None:
         self.on_output = on_output
@@ -41,7 +41,7 @@ SILENT = OutputListener(None)
 
 
 class Output:
-    """What came since the last `take`; owns the descriptor."""
+    """The output since the last `take`. Owns the file descriptor."""
 
     def __init__(self, stream: Stream, fd: int, cap: int) -> None:
         os.set_blocking(fd, False)
@@ -55,19 +55,19 @@ class Output:
         self._listener = SILENT
 
     def close(self) -> None:
-        """More than once means no more: by then the number may be another's."""
+        """Close the file descriptor. Idempotent, because its number may be reused."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 
     def begin(self, listener: OutputListener) -> None:
-        """A cell starts; what came since the last one counts to it."""
+        """Start a cell. Output since the last cell counts as its own."""
         self._listener = listener
         for text in self._parts:
             self._tell(text)
 
     def read(self) -> bool:
-        """Take some of what is there; False when every writer has closed."""
+        """Read some of what is there. Returns False once every writer has closed."""
         for _ in range(CHUNKS):
             try:
                 data = os.read(self.fd, CHUNK_BYTES)
@@ -79,7 +79,7 @@ class Output:
         return True
 
     def drain(self) -> None:
-        """Take exactly what is there now: a background writer could feed us for ever."""
+        """Read exactly what is there now; a background writer may never stop writing."""
         waiting: int = struct.unpack("i", fcntl.ioctl(self.fd, termios.FIONREAD, b"\0\0\0\0"))[0]
         while waiting > 0:
             data = os.read(self.fd, min(waiting, CHUNK_BYTES))
@@ -89,7 +89,7 @@ class Output:
             waiting -= len(data)
 
     def take(self) -> tuple[str, int]:
-        """The text so far and how many bytes were dropped; starts afresh."""
+        """Return the text so far and the number of dropped bytes, and start afresh."""
         if not self._kept and not self._dropped:
             self._listener = SILENT
             return "", 0
@@ -111,7 +111,7 @@ class Output:
         if room > 0:
             self._kept = self._cap
             self._keep(self._decoder.decode(data[:room]))
-            # Half a character at the cut is not kept either, rather than shown as a replacement sign.
+            # A character cut in half is dropped rather than shown as a replacement character.
             self._dropped += len(self._decoder.getstate()[0])
             data = data[room:]
         self._dropped += len(data)

@@ -33,7 +33,7 @@ class Recovery:
                 return ()
             await history.with_files()
             if what != "files":
-                await run_operation(guest, "idle")  # or the state we leave could not be gone back to
+                await run_operation(guest, "idle")  # otherwise redo could not return to the present state
             stays = what != "files" and await self._can_stay(guest, cells.path[length:])
             if what != "variables":
                 await history.restore_files(cells.path[:length])
@@ -64,7 +64,7 @@ class Recovery:
                 slot.guest = last.parked
                 last.parked.listen()
                 slot.set_guard(last.parked.guard)
-            # Commands did nothing to variables.
+            # Commands do not change variables.
             elif not self._cells.are_commands(last.cells) and (left := await self._go(guest, path)):
                 await end_parked(left)
             self._cells.path = path
@@ -75,7 +75,7 @@ class Recovery:
             return slot.take_notices()
 
     async def roll_back(self, guest: Guest) -> bool:
-        """Take back what the cell did that has just ended; False if that is not possible."""
+        """Undo the cell that has just ended. Returns False if that is not possible."""
         cell = self._cells.path.pop()
         try:
             left = await self._go(guest, self._cells.path)
@@ -86,19 +86,19 @@ class Recovery:
             await end_parked(left)
         self._cells.sources.pop(cell, None)
         self._history.record_path()
-        with suppress(UndoRefused):  # then they are as the code left them, and it is said
+        with suppress(UndoRefused):  # files then stay as the code left them
             await self._history.restore_files(self._cells.path)
         return True
 
     async def recover(self, guest: Guest, death: Death, ran: bool) -> bool:
-        """Be in the state after the last cell that ended well; False if that is not possible."""
+        """Restore the state after the last cell that ended well. Returns False if that is not possible."""
         slot, history, cells = self._slot, self._history, self._cells
         if ran:
             cells.path.pop()
             await history.end_files()
         try:
             if death.cells and cells.path:
-                with suppress(SandboxUnavailable, UndoRefused):  # the program has ended its copies as well
+                with suppress(SandboxUnavailable, UndoRefused):  # the program may have ended its copies as well
                     slot.guest = await history.source.wake(guest, cells.path)
             if slot.guest is None:
                 await self._restart(cells.path, or_less=True)
@@ -110,12 +110,12 @@ class Recovery:
         if slot.guest is None:
             return False
         if ran:
-            with suppress(UndoRefused):  # then they are as the code left them, and it is said
+            with suppress(UndoRefused):  # files then stay as the code left them
                 await history.restore_files(cells.path)
         return True
 
     def _length_after(self, to: int | None) -> int:
-        """How much of the path is left."""
+        """Return how many cells of the path remain after the undo. Raises UndoRefused."""
         path = self._cells.path
         if to is None and not path:
             raise UndoRefused("there is no cell to undo")
@@ -127,7 +127,7 @@ class Recovery:
         return path.index(to) + 1 if to else 0
 
     async def _can_stay(self, guest: Guest, undone: list[int]) -> bool:
-        """To take back commands alone, the interpreter need not change; what they left running has ended then."""
+        """If all undone steps were commands, end what they left running. True if the interpreter can then stay."""
         if not self._cells.are_commands(undone):
             return False
         processes = self._history.processes
@@ -135,7 +135,7 @@ class Recovery:
         return not pids or await self._history.source.end_processes(guest, pids)
 
     async def _go(self, guest: Guest, path: list[int]) -> Guest | None:
-        """Be in the state after these cells. Returns what holds the state that was left, if a new guest was started.
+        """Switch to the state after these cells. Returns the old guest if it still holds the state that was left.
 
         Raises UndoRefused, and then nothing has changed.
         """
@@ -158,7 +158,7 @@ class Recovery:
     async def _restart(self, path: list[int], *, or_less: bool = False) -> None:
         """Start a guest and restore the state after these cells in it. Raises UndoRefused, SandboxUnavailable.
 
-        `or_less`: the state after the last of them that can be restored is enough.
+        `or_less`: accept the state after the last cell that can be restored.
         """
         slot, history = self._slot, self._history
         fresh = await slot.launcher.launch()
@@ -175,7 +175,7 @@ class Recovery:
             slot.notices += (*(NO_COPY for _ in back.labels[:1] if or_less), *describe_lost(back))
             on_failure.pop_all()
         slot.guest = fresh
-        slot.release_guard()  # the parked guest still has it, or its last one has closed it
+        slot.release_guard()  # not closed here: a parked guest still has it, or its last guest has closed it
         slot.set_guard(fresh.guard)
         slot.branches[:] = [one for one in slot.branches if not one.is_closed]
         if slot.branches:

@@ -1,4 +1,4 @@
-"""Saves a session's variables while it goes on, and makes a new guest what it was: between the store and the guests."""
+"""Saves a session's variables while it runs, and restores them in a new guest. Connects the store with the guests."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from pinfold.sandbox.session.guest_process import Death, GuestProcess, JailedPro
 from pinfold.sandbox.session.state_store import Stalled, Store, Unsaved
 
 COMMAND = "pass  # a program was run beside the cells"
-"""The source of a step that was no cell: run again, it does nothing, as the program did nothing to variables."""
+"""The source recorded for a command. Running it again does nothing, because a command does not change variables."""
 
 
 @dataclass(slots=True)
 class CellPath:
     number: int = 0
-    """Of the last cell."""
+    """The number of the last cell."""
     path: list[int] = field(default_factory=list[int])
-    """The cells whose effects are there, in order."""
+    """The cells whose effects are present, in order."""
     undone: list[list[int]] = field(default_factory=list[list[int]])
-    """What each undo took back that can be taken back in turn, the last one last."""
+    """The cells that each undo took back and redo can restore; the last undo comes last."""
     sources: dict[int, str] = field(default_factory=dict[int, str])
-    """What a cell must be run again with; nothing, where its variables are lost."""
+    """The source of each cell, to run it again; empty if its variables are lost."""
     cut: int | None = None
-    """The cell that ran when the process ended."""
+    """The cell that was running when the process ended."""
 
     def are_commands(self, cells: Sequence[int]) -> bool:
-        """All of them: then the variables are the same before and after."""
+        """Return True if all of these are commands, so that the variables are the same before and after them."""
         return all(self.sources.get(cell) == COMMAND for cell in cells)
 
 
 class CellJournal:
-    """With no file nothing is written."""
+    """Logs what happens to the cells, so that another process can resume. Without a file it does nothing."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
         self._fd = -1
 
     def load(self) -> CellPath:
-        """And open it, for what comes."""
+        """Read the journal, and open it for appending."""
         way = CellPath()
         if self._file is None:
             return way
@@ -63,9 +63,9 @@ class CellJournal:
         for line in lines:
             try:
                 _apply_line(way, json.loads(line))
-            except (ValueError, TypeError, KeyError, IndexError):  # cut off, or damaged: the rest still says something
+            except (ValueError, TypeError, KeyError, IndexError):  # cut off or damaged; other lines are still of use
                 continue
-        # Where lines are missing: what a cell was is lost, and no number is given twice.
+        # Lines may be missing: a cell without source counts as lost, and no number may be given twice.
         cells = [*way.path, *(cell for cells in way.undone for cell in cells)]
         way.sources = dict.fromkeys(cells, "") | way.sources
         way.number = max([way.number, *cells])
@@ -88,7 +88,7 @@ class CellJournal:
         except OSError:
             is_whole = False
         if not is_whole:
-            # The disk is full. With a gap in it the story would be a wrong one.
+            # The disk is full. A journal with a gap would be wrong, so remove it.
             self.close()
             if self._file is not None:
                 self._file.unlink(missing_ok=True)
@@ -115,13 +115,13 @@ def _apply_line(way: CellPath, line: list[Json]) -> None:
 
 
 TRIES = 4
-"""Each with one variable less, whose own code did not end."""
+"""Attempts to save a state; each leaves out one more variable, whose own code did not end."""
 RESTORE_S = 300.0
 HUNG = "saving it does not end"
 
 
 class SavedStates:
-    """Of one session: in `folder`, else for as long as it lives."""
+    """The saved states of one session: kept in `folder`, or without one only while the session lives."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -139,7 +139,7 @@ class SavedStates:
 
     @property
     def cells(self) -> set[int]:
-        """Whose states are saved."""
+        """The cells whose states are saved."""
         return self.store.cells if self._folder or self._store else set()
 
     @property
@@ -155,7 +155,7 @@ class SavedStates:
     async def save_all(
         self, body: GuestProcess, path: Sequence[int], depth_s: float, go_on: Callable[[], bool] = lambda: True
     ) -> None:
-        """The last of these states, and as many before it as there is time for. Raises Unsaved, SandboxUnavailable."""
+        """Save the last of these states, then earlier ones for up to `depth_s`. Raises Unsaved, SandboxUnavailable."""
         until = perf_counter() + depth_s
         while path:
             cell = await self._save(cast("JailedProcess", body), path)
@@ -164,7 +164,7 @@ class SavedStates:
             path = path[: path.index(cell)]
 
     async def _save(self, body: JailedProcess, path: Sequence[int]) -> int | None:
-        """The last state of these of which a copy is left: its cell. None if there is none."""
+        """Save the last of these states of which a copy is left. Returns its cell, or None if there is no copy."""
         async with self._saving:
             for _ in range(TRIES):
                 ours, theirs = socket.socketpair()
@@ -189,12 +189,15 @@ class SavedStates:
 
     @asynccontextmanager
     async def idle(self) -> AsyncGenerator[None]:
-        """Nothing is saved meanwhile: saving would wake a process."""
+        """Suspend saving inside the `with` block, because saving wakes a process."""
         async with self._saving:
             yield
 
     async def fork_saver(self, guest: Guest, *, anyway: bool) -> socket.socket | None:
-        """Where a fork of the guest tells its state; None if the last cell can be run again instead, unless `anyway`."""
+        """Fork the guest, and return the socket on which the fork sends its state.
+
+        Returns None if the last cell can be run again instead, unless `anyway`.
+        """
         try:
             ours = await _hand_socket(guest)
         except UndoRefused:
@@ -207,7 +210,7 @@ class SavedStates:
         return ours
 
     async def take(self, cell: int, told: socket.socket) -> None:
-        """Raises Unsaved."""
+        """Receive and save the state after `cell` from a fork. Raises Unsaved."""
         async with self._saving:
             with told:
                 try:
@@ -217,7 +220,7 @@ class SavedStates:
                     raise
 
     async def _receive(self, cell: int, saver: socket.socket) -> None:
-        """A thread cannot be cancelled, but what it listens to can be ended."""
+        """Receive a state in a thread. A thread cannot be cancelled, so cancellation shuts down its socket."""
         receiving = asyncio.ensure_future(asyncio.to_thread(self.store.receive, cell, saver, self._hung))
         try:
             await asyncio.shield(receiving)
@@ -229,12 +232,12 @@ class SavedStates:
             raise
 
     def forget_all(self) -> None:
-        """Forget all states: the cells that led to them are not known."""
+        """Forget all states, because the cells that led to them are not known."""
         for cell in self.cells:
             self.store.forget(cell)
 
     async def restore(self, guest: Guest, cell: int, sources: Mapping[int, str]) -> tuple[Label, ...]:
-        """Make a new guest what it was after `cell`. Raises UndoRefused."""
+        """Restore the state after `cell` in a new guest. Raises UndoRefused."""
         try:
             told = await anyio.to_thread.run_sync(self.store.load_state, cell)
         except Unsaved as error:
@@ -248,7 +251,7 @@ class SavedStates:
         except (ValueError, RecursionError) as error:
             raise UndoRefused(f"the guest broke its channel: {error}") from error
         finally:
-            with suppress(OSError):  # or it has hung up; else code of the program's could hold the thread
+            with suppress(OSError):  # fails if the guest has hung up; without it, user code could block the thread
                 ours.shutdown(socket.SHUT_RDWR)
 
     async def close(self) -> None:
@@ -259,7 +262,7 @@ class SavedStates:
 
 
 async def _hand_socket(guest: Guest) -> socket.socket:
-    """Our end of a socket that the guest has the other one of. Raises UndoRefused."""
+    """Give the guest one end of a new socket, and return the other. Raises UndoRefused."""
     await _ask_guest(guest, "receive", b"", REFUSAL_BYTES)
     ours, theirs = socket.socketpair()
     with theirs:

@@ -1,7 +1,7 @@
-"""The session over one guest at a time: cells, commands, files, undo and branches, composed of parts.
+"""A session with one guest at a time: cells, commands, files, undo and branches, composed of parts.
 
-The guest is in a `GuestSlot`. What is kept of its states is a `StateHistory`, and going back is `Recovery`; a session
-without them can neither be saved nor undone.
+A `GuestSlot` holds the guest. A `StateHistory` keeps its states, and `Recovery` goes back to them; a session
+without these two can neither be saved nor undone.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ NO_UNDO = "this sandbox keeps no snapshots, so nothing can be undone"
 BACK = "variables and files are as before it"
 KEPT_BRANCH = "raise RuntimeError('a branch that was kept cannot be run again')"
 VIEW_BYTES = 1 << 30
-"""Of memory, for what one fork changes in its files."""
+"""Memory for the file changes of one fork."""
 BeginFiles = Callable[[], Awaitable[FileHistory | str]]
-"""Begins the history of the workspace's files, or says why there is none."""
+"""Begins the history of the workspace's files, or returns why there is none."""
 
 
 class GuestSession:
@@ -82,7 +82,7 @@ class GuestSession:
         self.slot = slot
         self.capabilities = capabilities
         self.spec: Spec | None = None
-        """What it was opened with, if it is no fork."""
+        """The spec it was opened with; None for a fork."""
         self._history = history
         self._recovery: Recovery | None = None
         if history is not None:
@@ -100,9 +100,9 @@ class GuestSession:
         source: type[StateSource] | None,
         begin_files: BeginFiles | None = None,
     ) -> GuestSession:
-        """A session whose first guest has said hello, or nothing left behind. Raises SandboxUnavailable.
+        """Open a session whose first guest has said hello. Raises SandboxUnavailable and then leaves nothing behind.
 
-        `source`: where its states come from; without, it keeps none. `begin_files`: not for one that may not write.
+        `source`: where states come from; without it, none are kept. `begin_files`: None for a read-only session.
         """
         slot = GuestSlot(launcher, spec.limits, growth_of(spec))
         history = StateHistory(slot, SavedStates(spec.state), source, begin_files) if source else None
@@ -139,10 +139,10 @@ class GuestSession:
     async def _prepare(self, cell: int | None, *, is_cell: bool) -> None:
         slot = self.slot
         if slot.growth and slot.growth.is_too_much:
-            await slot.growth.count()  # an undo may have taken it back
+            await slot.growth.count()  # an undo may have reduced it
         if is_cell:
             await slot.states.prepare_cell(cell)
-        # A caller that is cancelled already must not start anything.
+        # A caller that is already cancelled must not start anything.
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def _cell(
@@ -218,16 +218,16 @@ class GuestSession:
         return self.slot.states.resumed
 
     async def fork(self, view: Path | None = None) -> Session:
-        """A session over the same live data. While it is open, the workspace is read-only for both.
+        """Return a session over the same live data. While it is open, the workspace is read-only for both.
 
-        While a call is answered, it has the variables of the cell that waits as they are then. `view` is an empty folder
-        of the host's: then the fork sees a workspace of its own at `workspace`, and what it changes there can be merged
-        from `view` until `release_view`.
+        If a cell waits for a call, the fork has that cell's variables as they are now. With `view`, an empty host
+        folder, the fork has its own workspace at `workspace`, and its changes can be merged from `view` until
+        `release_view`.
         """
         slot, history = self.slot, self._history
         if history is None or not self.capabilities.fork:
             raise NotSupported("this sandbox cannot fork a live session")
-        is_cells = slot.calls is not None and slot.calls.is_open  # the cell holds the lock, and waits for us
+        is_cells = slot.calls is not None and slot.calls.is_open  # the waiting cell already holds the lock
         async with slot.forking, nullcontext() if is_cells else slot.lock:
             own = await self._open_view(view) if view else None
             with ExitStack() as on_failure:
@@ -245,7 +245,7 @@ class GuestSession:
             return GuestSession(branch, replace(self.capabilities, fork=False))
 
     async def _open_view(self, folder: Path) -> BranchView:
-        """Raises NotSupported, UndoRefused."""
+        """Give a fork its own view of the workspace, in a free place. Raises NotSupported, UndoRefused."""
         if not self.capabilities.files_view or self.spec is None:
             raise NotSupported("this sandbox cannot give a fork files of its own")
         branches = self.slot.branches
@@ -261,12 +261,12 @@ class GuestSession:
 
     @property
     def workspace(self) -> str:
-        """Where code of a fork with files of its own finds them; empty for all others."""
+        """Where a fork with its own files sees them; empty for other sessions."""
         view = self.slot.launcher.view if isinstance(self.slot.launcher, BranchLauncher) else None
         return view.place if view else ""
 
     def release_view(self) -> None:
-        """What a fork changed is not needed any more."""
+        """Drop the file changes of this fork."""
         if isinstance(self.slot.launcher, BranchLauncher) and self.slot.launcher.view:
             self.slot.launcher.view.close()
 
@@ -307,7 +307,7 @@ class GuestSession:
         return await self._ask_file("get", b"", limit + REFUSAL_BYTES, path, limit=limit)
 
     async def _ask_file(self, op: str, data: bytes, reply_bytes: int, path: str, **fields: int) -> bytes:
-        # Lone surrogates have no place in JSON; no file of ours has such a name.
+        # JSON cannot hold lone surrogates, and no file Pinfold handles has such a name.
         sendable = path.encode("utf-8", "replace").decode()
         reply = await self.slot.ask(op, data, reply_bytes, path=sendable, **fields)
         if reply.status == "refused":
@@ -359,7 +359,7 @@ class GuestSession:
         started = perf_counter()
         fields = {"head": len(command.head), "tell": command.heard is not None}
         post = partial(guest.post, "command", command.body, ASK_STATUSES, RAN_BYTES, fields, on_piece=command.on_piece)
-        # The guest keeps to the limit by itself; should it not, it is given up.
+        # The guest enforces the limit itself; if it does not, it is killed.
         deadline = partial(Deadline, guest, command.timeout_s + slot.limits.reply_s, 0.0)
         end, notices = await slot.perform(guest, "step" if is_step else "aside", post, deadline)
         end = await slot.settle(guest, end)
@@ -388,7 +388,7 @@ class GuestSession:
         return outcome
 
     async def _on_command_death(self, guest: Guest, death: Death, name: str, *, is_step: bool) -> CommandOutcome:
-        """Raises SandboxUnavailable, unless it is a step that could be taken back."""
+        """Roll back a step and return its outcome. Raises SandboxUnavailable if that is not possible."""
         slot = self.slot
         how = f"the interpreter died while it ran {name!r}: {slot.stopped_for or death.how}"
         if is_step:
@@ -396,10 +396,10 @@ class GuestSession:
             if await slot.recover(guest, death, True):
                 slot.loss = None
                 return replace(not_run(f"{how}; {BACK}"), rolled_back=True, notices=slot.take_notices())
-        raise SandboxUnavailable(how)  # the next request brings back what can be, and says so
+        raise SandboxUnavailable(how)  # the next request recovers what it can and reports it
 
     def allow_edit(self, path: str) -> None:
-        """The host is about to change this file of the workspace, as the user agreed."""
+        """Let the host change this file of the workspace, after the user's approval."""
         if self.slot.guard:
             self.slot.guard.allow(path)
 

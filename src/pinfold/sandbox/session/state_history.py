@@ -1,6 +1,7 @@
-"""The states of a session: its cells are numbered once and for all, their states saved, the workspace's files looked after.
+"""Keeps the states of a session: numbers its cells, saves their variables, and records the workspace's files.
 
-After an undo the numbers go on. The cells whose effects are there are a path. Going back is in `recovery.py`.
+A number is never used again, even after an undo. The cells whose effects are present form the path. `recovery.py` goes
+back along it.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ from pinfold.sandbox.session.state_restore import DEPTH_S, StateSource, restore_
 
 SAVE_AFTER_S = 0.05
 SAVE_SHARE = 0.2
-"""Of the time, at most, is spent on saving while cells come and go."""
+"""Largest share of the time spent on saving while cells come and go."""
 SAVE_AGAIN_S = 1.0
-"""While a cell runs: to see whether the state before it is there to be saved."""
+"""How often to try, while a cell runs, to save the state before it."""
 CLOSING_S = 60.0
-"""For the last state to be saved when the session ends."""
+"""Time for saving the last state when the session ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undone:
     cells: list[int]
-    """What one undo took back."""
+    """The cells that one undo took back."""
     parked: Guest | None
-    """Still in the state that was left, where no copy is."""
+    """A guest that still holds the state that was left, if no copy holds it."""
     files: bool
-    """Whether those of the workspace went back as well."""
+    """True if the workspace's files were restored as well."""
 
 
 class StateHistory(States):
-    """`begin_files` begins the history of the workspace's files; a session that may not write to them has none."""
+    """The states of one session. `begin_files` begins the history of its files; None for a read-only session."""
 
     def __init__(
         self,
@@ -59,9 +60,9 @@ class StateHistory(States):
         self.saved = saved
         self.source = source(slot, saved, self.cells)
         self.undone: list[Undone] = []
-        """For `redo`, the last one last."""
+        """Undos that `redo` can take back; the last undo comes last."""
         self.processes: dict[int, tuple[GuestProcess, int]] = {}
-        """Of the steps that were commands: in which session, and its number there."""
+        """For each command that counted as a cell: the session it ran in, and its process number there."""
         self._slot = slot
         self._next = 0
         self._begin_files = begin_files
@@ -69,7 +70,7 @@ class StateHistory(States):
         self._saving: asyncio.Task[None] | None = None
         self._is_ending = asyncio.Event()
         self._save_at = 0.0
-        """Not before."""
+        """The earliest time of the next save."""
 
     @property
     def path(self) -> tuple[int, ...]:
@@ -91,7 +92,7 @@ class StateHistory(States):
             return said
 
     async def resume(self) -> None:
-        """Go on from where another process left the session, if one did."""
+        """Restore the session as another process left it, if one did."""
         if not self.saved.is_durable:
             return
         way = await anyio.to_thread.run_sync(self.saved.trail.load)
@@ -106,7 +107,7 @@ class StateHistory(States):
             if cut is not None:
                 self.lose([cut])
             back = await self._revive()
-            if cut is not None and back.cell == cut:  # the last of the path: nothing of it was done again
+            if cut is not None and back.cell == cut:  # the cut-off cell is last on the path, and was not run again
                 back = replace(back, cell=cells.path[-2] if len(cells.path) > 1 else 0, missing=(cut,))
             self.resumed = back
             self.lose(back.missing)
@@ -114,7 +115,7 @@ class StateHistory(States):
                 await self.have_copied(self._slot.guest, cells.path[-1])
 
     async def _revive(self) -> Resumed:
-        """As the path says, or as far as possible. A saved state that cannot be restored is forgotten."""
+        """Restore the state of the path, or as much as possible. A saved state that cannot be restored is forgotten."""
         until = perf_counter() + RESTORE_S
         while True:
             guest = await self._slot.live_guest()
@@ -125,7 +126,7 @@ class StateHistory(States):
                 self._slot.guest = None
                 if last := next((cell for cell in reversed(self.cells.path) if cell in self.saved.cells), None):
                     self.saved.store.forget(last)
-                if perf_counter() > until:  # the session opens, with less of it
+                if perf_counter() > until:  # open the session with what is left
                     self.saved.forget_all()
 
     @staticmethod
@@ -134,7 +135,7 @@ class StateHistory(States):
         await run_operation(guest, "copy", cell=cell)
 
     async def copy_now(self, guest: Guest) -> int:
-        """Keep a copy of the present state; returns the cell it is the state after."""
+        """Keep a copy of the present state, and return the cell it belongs to."""
         state = self.cells.path[-1] if self.cells.path else 0
         await cast("JailedProcess", guest.body).ask(b"expect", {"cell": state})
         await self.have_copied(guest, state)
@@ -158,7 +159,7 @@ class StateHistory(States):
         if self.undone:
             await self._forget_undone()
         await self.with_files()
-        self._next = max(cell or 0, self.cells.number + 1)  # a log that was damaged may not know of the last ones
+        self._next = max(cell or 0, self.cells.number + 1)  # a damaged log may not know the last cells
         if self._files is not None:
             names = self.touched_names()
             if self._slot.guard and names is not NOTHING:
@@ -191,32 +192,32 @@ class StateHistory(States):
     # Files
 
     async def with_files(self) -> None:
-        """The history of the workspace's files has begun, if it can."""
+        """Begin the history of the workspace's files, if that is possible and not done yet."""
         if self._begin_files is None:
             return
         begin, self._begin_files = self._begin_files, None
         files = await begin()
         if isinstance(files, FileHistory):
             self._files = files
-            self.cells.number = max(self.cells.number, files.last)  # should only it know of earlier ones
+            self.cells.number = max(self.cells.number, files.last)  # the journal may be lost, the files' history not
             lacks = [files.describe_tracked_secrets()]
-            if self.resumed is None:  # else it was said when the session began
+            if self.resumed is None:  # a resumed session reported it when it began
                 lacks.insert(0, describe_uncovered(files.coverage))
         else:
             lacks = [files]
         self._slot.notices += tuple(filter(None, lacks))
 
     async def end_files(self) -> None:
-        """What changed until now is the doing of the cell that ran."""
+        """Attribute all changes until now to the cell that ran."""
         if self._files is not None:
             await self._files.after(spilled=self._slot.stopped_for is not None)
 
     async def restore_files(self, path: Sequence[int]) -> None:
-        """As they were after these cells. Raises UndoRefused."""
+        """Restore the files as they were after these cells. Raises UndoRefused."""
         if self._files is None:
             return
         guard = self._slot.guard
-        if guard:  # a version may hold what was planted before it could be put back: it is not the user's
+        if guard:  # a saved version may hold a planted file, which must not be taken for the user's
             guard.before()
         try:
             self._slot.notices += tuple(await self._files.restore(path[-1] if path else 0))
@@ -232,7 +233,7 @@ class StateHistory(States):
         self.saved.trail.write("at", self.cells.path, [one.cells for one in self.undone])
 
     def lose(self, cells: Sequence[int]) -> None:
-        """What these did to variables cannot be had again."""
+        """Record that the effects of these cells on variables are lost."""
         if cells:
             self.cells.sources.update(dict.fromkeys(cells, ""))
             self.saved.trail.write("lost", cells)
@@ -274,13 +275,13 @@ class StateHistory(States):
                 return
 
     async def _save_undone(self) -> None:
-        """What can be redone still can be in the process that goes on."""
+        """Save the undone states, so that another process can still redo them."""
         holder = self._slot.guest
         for one in reversed(self.undone):
             holder = one.parked or holder
             kept = [cell for cell in one.cells if holder and cell in holder.copies]
             if holder and kept:
-                with suppress(Unsaved, SandboxUnavailable, OSError):  # then `redo` says so
+                with suppress(Unsaved, SandboxUnavailable, OSError):  # then `redo` reports it
                     await self.saved.save_all(holder.body, kept, DEPTH_S)
 
     async def finish(self) -> None:

@@ -1,8 +1,8 @@
 """Where the states of a session come from, and how a guest is brought into one.
 
-`FrozenCopies`: the session's init keeps copies of the process, each the state after one cell. `SavedForks`: where a guest
-cannot be copied so, a fork of it tells its state, which is saved. A new guest is brought into a state from what was saved
-and by running again the cells that can be.
+`FrozenCopies`: the session's init keeps copies of the process, each holding the state after one cell. `SavedForks`: if
+that is not possible, a fork of the guest sends its state to the host, which saves it. A new guest reaches a state by
+loading a saved one and running again the cells that can be.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ SAVED_INSTEAD = (
     "Threads ran in this state ({}), which do not survive going back: its variables were saved and made again."
 )
 DEPTH_S = 3.0
-"""For saving states before the last one, so that they can still be gone back to."""
+"""Time for saving states before the last one, so that undo can still return to them."""
 WAKE_S = 5.0
-"""For a guest to answer; a copy that waits for a thread it does not have never will."""
+"""Time for a guest to answer; a copy that waits for a thread it does not have never will."""
 WAIT_S = 0.1
-"""For a state that is still being saved; if it takes longer, the next one is not saved."""
+"""Time for a state that is still being saved; if that takes longer, the next state is not saved."""
 NAMED = 8
-"""Variables that are named in one line."""
+"""Most variables named in one line."""
 
 
 async def wait_for_hello(guest: Guest) -> None:
-    """It has said hello. Raises UndoRefused."""
+    """Wait for the hello of a new or woken guest. Raises UndoRefused."""
     try:
         end = await asyncio.wait_for(guest.end(), WAKE_S)
     except TimeoutError as error:
@@ -58,12 +58,12 @@ async def run_operation(guest: Guest, op: str, body: bytes = b"", **fields: int)
 
 
 async def replay_cells(guest: Guest, sources: Mapping[int, str], cells: Sequence[int]) -> bool:
-    """Cells of which no copy was left, because they can be run again. Whether they can."""
+    """Run again cells that left no copy because they can be run again. Returns True if all succeeded."""
     return await run_operation(guest, "replay", json.dumps([[cell, sources[cell]] for cell in cells]).encode())
 
 
 async def restore_guest(guest: Guest, saved: SavedStates, sources: Mapping[int, str], path: Sequence[int]) -> Resumed:
-    """Have a new guest be as after these cells, or as many of them as can be. Raises UndoRefused."""
+    """Bring a new guest into the state after these cells, or as many of them as possible. Raises UndoRefused."""
     has = saved.cells
     base = next((length for length in range(len(path), 0, -1) if path[length - 1] in has), 0)
     labels: tuple[Label, ...] = ()
@@ -78,7 +78,7 @@ async def restore_guest(guest: Guest, saved: SavedStates, sources: Mapping[int, 
 
 
 def describe_lost(back: Resumed) -> list[str]:
-    """A line each."""
+    """Return what was lost, one line each."""
     lost = [f"{format_name(it.name)} ({format_name(it.reason)})" for it in back.labels if it.status == "lost"]
     said = [f"Lost: {join_names(lost, NAMED)}."] if lost else []
     if back.missing:
@@ -87,7 +87,7 @@ def describe_lost(back: Resumed) -> list[str]:
 
 
 async def _names_bound_by(guest: Guest, cells: set[int]) -> tuple[Label, ...]:
-    """The names these cells have bound."""
+    """Return a label for each name that these cells have bound."""
     end = await guest.ask("variables", b"", INVENTORY_BYTES, WAKE_S) if cells else None
     if not isinstance(end, Reply):
         return ()
@@ -102,7 +102,7 @@ class StateSource:
     """Where the states of a session come from."""
 
     parks = False
-    """A guest that was left keeps its state, for redo."""
+    """True if the guest that undo leaves is kept with its state, for redo."""
 
     def __init__(self, slot: GuestSlot, saved: SavedStates, cells: CellPath) -> None:
         self._slot = slot
@@ -114,28 +114,28 @@ class StateSource:
     async def before_undo(self, to: int | None) -> None: ...
 
     async def save(self, depth_s: float) -> None:
-        """The state after the last cell that has ended; then those before it, as long as there is time."""
+        """Save the state after the last finished cell, then earlier ones for up to `depth_s`."""
         raise NotImplementedError
 
     async def wake(self, guest: Guest, path: Sequence[int]) -> Guest | None:  # noqa: ARG002
-        """A guest in the state after these cells, in place of `guest`. None if a new one must be started."""
+        """Return a guest in the state after these cells, in place of `guest`. None if a new one must be started."""
         return None
 
     async def end_processes(self, guest: Guest, pids: list[int]) -> bool:
-        """What these commands started. Whether all of that has ended."""
+        """End the processes that these commands started. Returns True if all have ended."""
         raise NotImplementedError
 
     async def drop(self, guest: Guest) -> None:
-        """Drop what is kept of states that can no longer be gone to."""
+        """Drop what is kept of states that undo and redo can no longer reach."""
 
 
 class FrozenCopies(StateSource):
-    """States are frozen copies of the process, which are woken; they are saved beside the cells if the session lasts."""
+    """States are frozen copies of the process, woken when needed. Those of a durable session are saved meanwhile."""
 
     parks = True
 
     async def save(self, depth_s: float) -> None:
-        """Also until a cell runs."""
+        """Save as above. Stops saving earlier states when a cell starts."""
         slot = self._slot
         try:
             if slot.runs:
@@ -152,10 +152,9 @@ class FrozenCopies(StateSource):
             slot.notices += (f"{error}; after a restart they will be as they were saved last.",)
 
     async def wake(self, guest: Guest, path: Sequence[int]) -> Guest | None:
-        """The copy of the state after these cells, in place of `guest`.
+        """Wake the copy of the state after these cells, in place of `guest`. Raises UndoRefused, SandboxUnavailable.
 
-        None if there is none that is whole: what can be saved of it, or of those before it, has been. Raises UndoRefused,
-        SandboxUnavailable.
+        Returns None if there is no usable copy, or if threads ran in it and its state was saved instead.
         """
         body = cast("JailedProcess", guest.body)
         sources = self._cells.sources
@@ -195,27 +194,27 @@ class FrozenCopies(StateSource):
         return copy
 
     async def end_processes(self, guest: Guest, pids: list[int]) -> bool:
-        """What these commands started; with it goes whatever else began later. Whether all of that has ended."""
+        """End the processes these commands started and all that started later. Returns True if all have ended."""
         answer, _ = await cast("JailedProcess", guest.body).ask(b"since", {"pid": min(pids)})
         return bool(answer.get("ended"))
 
     async def drop(self, guest: Guest) -> None:
-        """Drop the copies of states that can no longer be gone to."""
-        with suppress(SandboxUnavailable):  # the cell to come will say so
+        """Drop the copies of states that undo and redo can no longer reach."""
+        with suppress(SandboxUnavailable):  # the next cell will report it
             await cast("JailedProcess", guest.body).ask(b"forget", {"known": sorted(self._cells.sources)})
 
 
 class SavedForks(StateSource):
-    """States are saved by forks of the guest, one at a time, beside the cells. Only what is saved comes back."""
+    """Forks of the guest save its states, one at a time, while cells go on. Only saved states can be restored."""
 
     def __init__(self, slot: GuestSlot, saved: SavedStates, cells: CellPath) -> None:
         super().__init__(slot, saved, cells)
         self._receiving: asyncio.Task[None] | None = None
         self._has_gap = False
-        """A state was not saved, so that those after it cannot be had by running cells again."""
+        """True if a state was not saved, so that running cells again cannot produce the states after it."""
 
     async def before_cell(self) -> None:
-        """Begin to save the state as it is now, unless it can be run again or another is still being saved."""
+        """Start saving the present state, unless its cell can be run again or another state is still being saved."""
         guest, cells = self._slot.guest, self._cells
         # Commands since the last cell have not changed the variables.
         cell = next((cell for cell in reversed(cells.path) if not cells.are_commands([cell])), None)
@@ -241,7 +240,7 @@ class SavedForks(StateSource):
         path = self._cells.path
         at = path.index(to) + 1 if to in path else len(path) - 1 if to is None else 0
         if not self._cells.are_commands(path[at:]):
-            await self.save(0)  # or there would be nothing to come back to
+            await self.save(0)  # otherwise redo could not return to the present state
 
     async def save(self, depth_s: float) -> None:  # noqa: ARG002 - states before it are saved or gone
         if not self._slot.runs:
@@ -252,12 +251,12 @@ class SavedForks(StateSource):
                 await self._receiving
 
     async def end_processes(self, guest: Guest, pids: list[int]) -> bool:
-        """As far as they are still in the process groups of the commands."""
+        """End processes that are still in the process groups of these commands. Returns True if the guest lives."""
         return all([await end_group(guest, pid) for pid in pids])
 
 
 class PreparedGuests:
-    """Guests of a launcher, each ready to be saved before any code of the program's runs in it."""
+    """Launches guests and prepares each for saving before any user code runs in it."""
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher

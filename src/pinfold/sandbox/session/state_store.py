@@ -1,7 +1,7 @@
-"""What is kept of a session's variables: bytes by their digest, and for each cell which of them make up the state after it.
+"""Stores a session's variables: blobs by digest, and for each cell the blobs that make up the state after it.
 
-The bytes are the guest's own and are not looked into here. The sender may be hostile: all that it can make us
-hold is bounded, in bytes, in files and in time.
+The blobs are written by the guest and are not looked into here. The sender may be hostile: what it can make the host
+store is bounded in bytes, files and time.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 TOTAL_CAP = 4 << 30
-"""Bytes of all states of a session together; older ones are forgotten first."""
+"""Most bytes of all states of a session together; the oldest states are dropped first."""
 STATE_CAP = 2 << 30
 EACH_CAP = 1 << 30
-"""Of one variable."""
+"""Most bytes of one variable."""
 SHARE = 0.2
-"""Of the free disk, at most."""
+"""Largest share of the free disk to use."""
 MOST = 64
-"""States."""
+"""Most states kept."""
 STALL_S = 30.0
-"""For code of the program's that saving one variable may run; more than it allows itself."""
+"""Longest silence of the sender, while user code serialises a variable; the guest's own limit is lower."""
 RECEIVE_S = 300.0
-"""For a whole state, however much is said meanwhile."""
+"""Time limit for one whole state, however much arrives."""
 LINE_BYTES = 16 << 20
 NAME_CHARS = 1000
 BLOBS = 100_000
-"""Files of all states of a session together."""
+"""Most blobs of all states of a session together."""
 DIGEST_BYTES = 64
 SIZE = Struct("<Q")
 MISSING = (1 << 64) - 1
-"""The size of what is not here."""
+"""The size sent for a blob that is not stored."""
 _CHUNK = 1 << 20
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class Unsaved(SandboxError):
-    """The state was not saved; says why."""
+    """The state was not saved; the text says why."""
 
 
 class Stalled(Unsaved):
@@ -63,7 +63,7 @@ class Stalled(Unsaved):
 
 
 class SavedVariable(msgspec.Struct, frozen=True):
-    """One variable."""
+    """One variable of a saved state."""
 
     name: str
     kind: str
@@ -88,7 +88,7 @@ class SavedState(msgspec.Struct, frozen=True):
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """One line of a saver's: where it is, bytes that follow, or what the state is made of."""
+    """One line from a saver: the variable it is at, a blob that follows, or what the state is made of."""
 
     at: Annotated[str, msgspec.Meta(max_length=NAME_CHARS)] | None = None
     bytes: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")] | None = None
@@ -99,7 +99,7 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """One caller at a time, from any thread, but for `serve`, which runs beside what waits for it."""
+    """The saved states of one session. One caller at a time, from any thread; only `serve` may run in parallel."""
 
     def __init__(self, folder: Path, *, total_cap: int | None = None, receive_s: float = RECEIVE_S) -> None:
         self._receive_s = receive_s
@@ -116,11 +116,11 @@ class Store:
 
     @property
     def cells(self) -> set[int]:
-        """Whose states are here."""
+        """The cells whose states are stored."""
         return set(self._needs)
 
     def receive(self, cell: int, saver: socket.socket, skip: Mapping[str, str]) -> None:
-        """Take in the state after `cell` from a copy of the session. Raises Unsaved."""
+        """Receive and store the state after `cell` from a copy of the session. Raises Unsaved."""
         saver.settimeout(STALL_S)
         state_cap = min(STATE_CAP, self._cap // 2)
         request = {"known": sorted(self._sizes), "cap": state_cap, "each": min(EACH_CAP, state_cap), "skip": dict(skip)}
@@ -158,7 +158,7 @@ class Store:
                 raise Stalled(at) from None
 
     def load_state(self, cell: int) -> dict[str, Json]:
-        """For the guest that is to be as it was after `cell`. Raises Unsaved."""
+        """Return the state after `cell`, as a guest needs it to restore that state. Raises Unsaved."""
         try:
             read = (self._states / f"{cell}.json").read_bytes()
             return msgspec.to_builtins(decode_json(read, SavedState))
@@ -166,12 +166,12 @@ class Store:
             raise Unsaved(f"the saved state after cell {cell} cannot be read: {error}") from error
 
     def forget(self, cell: int) -> None:
-        """A state that does not come to life."""
+        """Drop the state after `cell`. `_thin` deletes its blobs later."""
         self._needs.pop(cell, None)
         (self._states / f"{cell}.json").unlink(missing_ok=True)
 
     def serve(self, guest: socket.socket) -> None:
-        """Give the bytes it asks for, until it hangs up. Never a descriptor: a file of ours could be changed through it."""
+        """Send the blobs it asks for until it hangs up. Never a descriptor, through which it could change the file."""
         with guest, suppress(OSError):
             while digest := guest.recv(DIGEST_BYTES, socket.MSG_WAITALL).decode("ascii", "replace"):
                 if digest not in self._sizes:
@@ -191,7 +191,7 @@ class Store:
                     raise Unsaved("the copy that was to be saved ended early")
                 file.write(data)
                 left -= len(data)
-        if digest in self._sizes:  # another state's, which this one has no say in
+        if digest in self._sizes:  # it belongs to another state, and must not be replaced
             partial.unlink()
             return
         partial.rename(self._bytes / digest)
@@ -205,7 +205,7 @@ class Store:
         self._thin()
 
     def _thin(self) -> None:
-        """The newest state stays."""
+        """Drop the oldest states until the caps are met, but never the newest, and delete unused blobs."""
         while len(self._needs) > 1:
             wanted = self._find_needed()
             is_large = len(wanted) > BLOBS or sum(self._sizes[it] for it in wanted) > self._cap
@@ -225,7 +225,7 @@ def _needs(told: SavedState) -> frozenset[str]:
 
 
 def _parse_line(line: bytes) -> _Said:
-    """Straight into what it may be, so that no more of it is made than that."""
+    """Decode straight into the expected type, so that a hostile line creates no other objects."""
     if not line.endswith(b"\n"):
         raise Unsaved("the copy that was to be saved ended early, or does not end")
     try:
@@ -235,7 +235,7 @@ def _parse_line(line: bytes) -> _Said:
 
 
 class _Bounded(RawIOBase):
-    """A saver's words. Raises TimeoutError when it is silent for too long, and Unsaved when it does not come to an end."""
+    """What a saver sends. Raises TimeoutError if it is silent for too long, and Unsaved if it takes too long in all."""
 
     def __init__(self, saver: socket.socket, seconds: float) -> None:
         self._saver = saver
@@ -252,6 +252,6 @@ class _Bounded(RawIOBase):
             try:
                 return self._saver.recv_into(into)
             except TimeoutError:
-                if left >= STALL_S:  # or it was not silent for long
+                if left >= STALL_S:  # otherwise the overall limit has passed, not the one for silence
                     raise
         raise Unsaved(f"saving the variables took more than {self._seconds:g} s")

@@ -1,4 +1,4 @@
-"""Makes a workspace what a session with a view saw, as far as it was not changed since. Host side, synchronous."""
+"""Merges the changes of a session with a view into the workspace, where that has not changed since. Synchronous."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ class LeftOut(Struct, frozen=True, order=True):
 
 
 class MergeReport(Struct, frozen=True, kw_only=True):
-    """Each in the order of their paths."""
+    """The result of a merge. Each field is sorted by path."""
 
     applied: tuple[Change, ...] = ()
     conflicts: tuple[str, ...] = ()
-    """Changed in the workspace since the session began, or below or above such a path; left as they are there."""
+    """Paths that changed in the workspace since the session began, or lie below or above one; left as they are."""
     left_out: tuple[LeftOut, ...] = ()
-    """What is never brought over, and what could not be."""
+    """Paths that are never merged, or could not be."""
 
 
 def merge_view(workspace: Path, view: Path) -> MergeReport:
-    """Make the workspace what the session saw. Best when the session is closed: what changes meanwhile is left out.
+    """Make the workspace what the session saw. Best after the session is closed: files that change meanwhile stay.
 
-    What is otherwise now than when the session began is a conflict and stays. Raises SandboxUnavailable.
+    Paths that changed in the workspace since the session began are conflicts and stay. Raises SandboxUnavailable.
     """
     known = load_start(view)
     with closing(layer_of(view)) as layer, closing(SafeFolder(workspace.resolve())) as top:
@@ -79,7 +79,7 @@ def merge_view(workspace: Path, view: Path) -> MergeReport:
 
 
 class _Merge:
-    """First what is gone goes, the deepest first; then what is new comes; then folders get their modes."""
+    """Applies a plan: removes entries, the deepest first, then adds and replaces, then sets the modes of folders."""
 
     def __init__(self, top: SafeFolder, layer: Layer, plan: Plan) -> None:
         self._top = top
@@ -103,7 +103,7 @@ class _Merge:
     def _clear(self, path: str, wanted: Wanted) -> None:
         now = self._plan.now[path]
         if now is None or (wanted is not None and stat.S_ISDIR(now.st_mode) == isinstance(wanted, Folder)):
-            return  # it is replaced in one step
+            return  # `_make` replaces it atomically
         if stat.S_ISDIR(now.st_mode):
             self._top.remove_folder(path)
         else:
@@ -121,7 +121,7 @@ class _Merge:
             case File() if path in self._plan.same_content:
                 self._top.give(path, wanted.mode, wanted.owner, is_folder=False)
             case File():
-                # Not when the session wrote it: a build tool must see that it came now.
+                # The time of the merge, not of the session's write: build tools must see the file as new.
                 self._top.put_file(
                     path,
                     lambda fd: self._layer.copy(path, fd),
@@ -140,7 +140,7 @@ class _Merge:
             self._note(path)
 
     def _note(self, path: str) -> None:
-        """Now: once the folders above are as they are to be, it may not be seen any more."""
+        """Record its stamp now: once the folders above have their final modes, it may be unreachable."""
         if status := self._top.status(path):
             self.made[path] = Stamp.of(status)
 
@@ -157,7 +157,7 @@ class _Merge:
 
 Wanted: TypeAlias = File | Folder | Link | None
 _DATA = (["objects"], ["refs"], ["logs"])
-"""Of a git folder: a branch may be called `x.pem`."""
+"""Parts of a git folder where names do not mark secrets: a branch may be called `x.pem`."""
 _NESTING = ("modules", "worktrees")
 GUARDED = "it is guarded in the workspace"
 BY_NAME = "its name is a secret's"
@@ -165,11 +165,11 @@ BY_NAME = "its name is a secret's"
 
 class Plan(Struct, frozen=True):
     wanted: dict[str, Wanted] = field(default_factory=dict[str, Wanted])
-    """What is to be otherwise than it is in the workspace."""
+    """The new entry of each path that differs in the workspace; None to remove it."""
     now: dict[str, os.stat_result | None] = field(default_factory=dict[str, "os.stat_result | None"])
-    """What is there, of each of these."""
+    """What each of these paths is now in the workspace."""
     same_content: set[str] = field(default_factory=set[str])
-    """Files of which only the mode is another."""
+    """Files whose content is the same, so that only the mode changes."""
     conflicts: set[str] = field(default_factory=set[str])
     left_out: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -182,7 +182,7 @@ class Plan(Struct, frozen=True):
 
 
 class MergePlanner:
-    """Of one workspace and one layer. Raises SandboxUnavailable where the workspace cannot be looked through."""
+    """Plans the merge of one layer into one workspace. Raises SandboxUnavailable if the workspace cannot be scanned."""
 
     def __init__(self, workspace: Path, top: SafeFolder, layer: Layer) -> None:
         self._top = top
@@ -192,7 +192,7 @@ class MergePlanner:
         self._plan = Plan()
 
     def plan(self, since: Mapping[str, Stamp]) -> Plan:
-        """`since`: with what the workspace is compared for conflicts."""
+        """Return the plan. `since`: the start of the session, against which conflicts are found."""
         plan = self._plan
         for path, entry in self._layer.entries.items():
             self._want(path, entry)
@@ -224,7 +224,7 @@ class MergePlanner:
         plan.wanted[path], plan.now[path] = entry, now
 
     def _hidden(self) -> list[str]:
-        """What the workspace has and the session no longer saw."""
+        """Return paths that the workspace has and the session no longer saw."""
         entries = self._layer.entries
         found: list[str] = []
         for path, entry in entries.items():
@@ -251,7 +251,7 @@ class MergePlanner:
             return []
 
     def _with_owner(self, entry: Wanted, now: os.stat_result | None) -> Wanted:
-        """Whatever is there keeps its owner, and a folder its set-id bits."""
+        """Return the entry with the present owner and, for a folder, the present set-id bits."""
         owner = owner_of(now) if now else self._owner
         match entry:
             case Folder():
@@ -295,14 +295,14 @@ class MergePlanner:
         for path, entry in list(plan.wanted.items()):
             was, now = since.get(path), plan.now[path]
             if was is None and _is_folder(now) and isinstance(entry, Folder):
-                del plan.wanted[path]  # made by both; the mode is the user's
+                del plan.wanted[path]  # both made this folder; the user's mode wins
             elif not _is_as_it_was(was, now):
                 plan.conflicts.add(path)
-        # Git's files mean something only together.
+        # Git's files are consistent only together.
         plan.conflicts.update({whole(path) for path in plan.conflicts})
 
     def _keep_apart(self) -> None:
-        """What is below a path that is left, or would take the place of one, is left as well."""
+        """Leave out changes below a path that stays as it is, or that would replace a folder which holds one."""
         plan = self._plan
         for path in list(plan.left_out):
             plan.wanted.pop(path, None)
@@ -316,13 +316,13 @@ class MergePlanner:
                 del plan.wanted[path]
                 plan.conflicts.add(path)
             elif plan.wanted[path] is None and path in over:
-                del plan.wanted[path]  # it holds what is left
+                del plan.wanted[path]  # this folder holds a path that stays
         for path in [path for path in plan.conflicts if whole(path) in plan.conflicts]:
             plan.conflicts.remove(path)
             plan.conflicts.add(whole(path))
 
     def _bars(self, path: str) -> bool:
-        """Whether nothing is to change below it: but for its mode, a folder that stays a folder is not in the way."""
+        """Return True if nothing below it may change. A folder that stays a folder does not bar what is in it."""
         if is_git(path) or not isinstance(self._layer.entries.get(path), Folder):
             return True
         try:
@@ -339,12 +339,12 @@ def _is_as_it_was(was: Stamp | None, now: os.stat_result | None) -> bool:
     if was is None or now is None:
         return was is now
     if stat.S_ISDIR(was.mode) and stat.S_ISDIR(now.st_mode):
-        return was.mode == now.st_mode  # its times and its inode tell of what is in it
+        return was.mode == now.st_mode  # the other fields change with the folder's content
     return was == Stamp.of(now)
 
 
 class _Guarded:
-    """What no session may change in this workspace."""
+    """Paths of this workspace that no merge may change."""
 
     def __init__(self, workspace: Path, layer: Layer) -> None:
         top = str(workspace)
@@ -354,7 +354,7 @@ class _Guarded:
         guards = find_guarded_paths(workspace, top, steers=True)
         self._masked = {path[cut:] for path, _, _ in guards.masked}
         self._kept = {path[cut:] for path in (*guards.kept, *guards.protected) if path.startswith(f"{top}/")}
-        self._kept -= {".git"}  # a new one is looked at by what is in it
+        self._kept -= {".git"}  # a new .git is judged by its content
         self._over = {folder for path in self._kept for folder in above(path)} - {""}
         self._gitdirs = {path[cut:] for path in guards.pinned}
         self._environments = guards.environments
@@ -368,9 +368,9 @@ class _Guarded:
         if is_below(path, self._kept) or (isinstance(wanted, Link) and path in self._over):
             return GUARDED
         if parts[-1] == ".git" and not isinstance(wanted, Folder | None):
-            return GUARDED  # it would say where git is to look
+            return GUARDED  # it would redirect git to another folder
         if isinstance(wanted, Link) and (inside or is_below(path, self._gitdirs)):
-            return GUARDED  # git would write through it
+            return GUARDED  # git would write through the link
         if inside:
             return GUARDED if _is_obeyed(inside) else None
         if program := self._who_obeys(path, wanted.target if isinstance(wanted, Link) else None):
@@ -378,7 +378,7 @@ class _Guarded:
         return GUARDED if self._is_in_bare(path) else None
 
     def _who_obeys(self, path: str, target: str | None) -> str | None:
-        """`target`: where it leads, if it is a link."""
+        """Return the program that would obey this file. `target`: where it leads, if it is a link."""
         through = named_files.match_link(path) if target is not None else []
         matches = [named_files.match(path), *through, *(each.match(path, target) for each in self._environments)]
         for found in filter(None, matches):
@@ -387,20 +387,20 @@ class _Guarded:
         return None
 
     def _is_in_bare(self, path: str) -> bool:
-        """Obeyed by git, in a folder that has the shape of a git folder, whatever its name."""
+        """Return True if git would obey it: it lies in a folder that looks like a git folder, whatever its name."""
         parts = path.split("/")
         return any(
             _is_obeyed(parts[at:]) and is_gitdir("/".join(parts[:at]), self._is_there) for at in range(len(parts))
         )
 
     def _is_there(self, path: str) -> bool:
-        """In the view or in the workspace: one of them is enough."""
+        """Return True if the path exists in the view or in the workspace."""
         path = path.removeprefix("/")  # below the workspace itself
         return self._layer.entries.get(path) is not None or os.path.lexists(self._workspace / path)
 
 
 def _is_obeyed(inside: list[str]) -> bool:
-    """By the parts of a path in a git folder. Those of submodules and worktrees hold more of them, at any depth."""
+    """Return True if git obeys this path within a git folder. Submodules and worktrees are git folders within it."""
     if inside[0] in _NESTING:
         return any(_is_obeyed(inside[at:]) for at in range(1, len(inside)))
     return any(is_below("/".join(inside), {name}) for name in NAMES)

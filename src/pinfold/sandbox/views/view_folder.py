@@ -1,6 +1,6 @@
-"""The folder of a view: `files` and `work` are overlayfs's, `since` says what the workspace was when the session began.
+"""The folder of a view: `files` and `work` belong to overlayfs, `since` records the workspace at the session's start.
 
-What overlayfs keeps of the session's changes is hostile: no link is followed, nothing is run.
+The session's changes in `files` are hostile: no link is followed, nothing is run.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from pinfold.sandbox.kernel.safe_files import SET_ID, Changed, SafeFolder, Stamp
 
 FILES, WORK, SINCE = "files", "work", "since"
 IN_VIEW = 0
-"""In place of a masked file's device: through a view it has another one."""
+"""Stands for the device of a masked file, because a file has another device number through a view."""
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _OVERLAYFS = 0x794C7630
 _USE = "choose a folder on ext4, xfs, btrfs or a recent tmpfs"
 _PROBE = "user.pinfold"
 
 Seen: TypeAlias = dict[str, Stamp]
-"""How each path of a workspace was."""
+"""The stamp of each path of a workspace."""
 
 
 class ViewFolder:
-    """A view that a session has. Locked until `close`: two sessions cannot have one."""
+    """The view of one session. Locked until `close`, so that no other session can use it."""
 
     def __init__(self, workspace: Path, view: Path) -> None:
-        """Makes it ready, with what is seen of the workspace now. Raises SandboxUnavailable."""
+        """Prepare the folder, and record the workspace as it is now. Raises SandboxUnavailable."""
         self.path = _check_view(workspace, view)
         self._lock = _lock_view(self.path)
         with ExitStack() as on_failure:
@@ -62,7 +62,7 @@ class ViewFolder:
             self._lock = -1
 
     def to_request(self) -> dict[str, object]:
-        """For the launcher. Each time with a folder of its own to work in: a parked session may still have the last one."""
+        """Return the request for the launcher, with a new work folder: a parked session may still use the last one."""
         work = f"{WORK}/{secrets.token_hex(4)}"
         place = self.path / work
         place.mkdir(mode=0o700)
@@ -70,7 +70,7 @@ class ViewFolder:
         return {"source": str(self.path), "writable": True, "work": work}
 
     def guards(self, guards: GuardedPaths, shown: str) -> GuardedPaths:
-        """Of the workspace, as far as what they guard is seen through the view, and not something of the session's own."""
+        """Return the workspace's guards whose path is seen through the view and not replaced by the session."""
         hidden = _hidden(self.path)
         cut = len(shown) + 1
 
@@ -87,7 +87,7 @@ class ViewFolder:
 
 
 def scan_workspace(workspace: Path) -> Seen:
-    """How everything in the workspace is now; what cannot be looked at is left out. Follows no link."""
+    """Return the stamps of everything in the workspace, except what cannot be read. Follows no link."""
     found: Seen = {"": Stamp.of(workspace.stat())}
     cut = len(str(workspace)) + 1
     for folder, folders, files in os.walk(workspace):
@@ -98,7 +98,7 @@ def scan_workspace(workspace: Path) -> Seen:
 
 
 def load_start(view: Path) -> Seen:
-    """How the workspace was when the session began. Raises SandboxUnavailable."""
+    """Return the stamps of the workspace at the session's start. Raises SandboxUnavailable."""
     try:
         text = (view / SINCE).read_text(encoding="ascii")
         return {path: Stamp(*stamp) for path, stamp in json.loads(text).items()}
@@ -113,7 +113,7 @@ def save_start(view: Path, since: Mapping[str, Stamp]) -> None:
 
 
 def layer_of(view: Path) -> Layer:
-    """What the session changed; close it. Raises SandboxUnavailable."""
+    """Return what the session changed. The caller closes it. Raises SandboxUnavailable."""
     try:
         return Layer(view / FILES, view.stat().st_uid)
     except OSError as error:
@@ -121,7 +121,7 @@ def layer_of(view: Path) -> Layer:
 
 
 def discard(view: Path) -> None:
-    """Remove what is in a view, and the folder. Of no use to a session that still has it."""
+    """Remove a view with its folder. A session that still has it can no longer use it."""
     remove_folder(view)
 
 
@@ -144,7 +144,7 @@ def _check_view(workspace: Path, view: Path) -> Path:
 def _find_mount_in(top: str) -> str | None:
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
         for line in table:
-            # The kernel writes spaces and the like as \040.
+            # The kernel escapes spaces and similar characters, as \040.
             path = _OCTAL.sub(lambda found: chr(int(found[1], 8)), line.split()[4])
             if path.startswith(f"{top}/"):
                 return path
@@ -173,19 +173,19 @@ def _prepare_view(workspace: Path, view: Path) -> None:
             folder.mkdir()
             _give(folder, view)
             folder.chmod(mode_of(top) if folder == files else 0o700)
-    os.setxattr(files, _PROBE, b"1")  # overlayfs keeps its notes so
+    os.setxattr(files, _PROBE, b"1")  # overlayfs needs user attributes; raises OSError where there are none
     os.removexattr(files, _PROBE)
     now = scan_workspace(workspace)
     if (view / SINCE).exists():
         hidden = _hidden(view)
-        # Of what an earlier session made its own, the workspace is compared with what that session saw.
+        # For paths that an earlier session has changed, keep the stamps from its start, so that conflicts are found.
         now = {path: stamp for path, stamp in now.items() if not is_below(path, hidden)}
         now |= {path: stamp for path, stamp in load_start(view).items() if is_below(path, hidden)}
     save_start(view, now)
 
 
 def _hidden(view: Path) -> set[str]:
-    """Paths at and below which the workspace is not seen."""
+    """Return the paths at and below which the view hides the workspace."""
     layer = layer_of(view)
     layer.close()
     return layer.hiding
@@ -198,9 +198,9 @@ def _give(folder: Path, like: Path) -> None:
 
 
 class ViewGuard(WorkspaceGuard):
-    """Watches the top of the workspace and every folder that holds a secret, as far as there are watches.
+    """Watches the workspace's top folder and each folder with a secret, as far as watches last, to mask new secrets.
 
-    Whatever changes in the workspace is the user's.
+    Nothing needs to be put back: only the user changes the workspace itself.
     """
 
     def __init__(self, top: str, guards: GuardedPaths, *, shown: str, remount: Callable[[Mounts], None] | None) -> None:
@@ -227,7 +227,7 @@ class ViewGuard(WorkspaceGuard):
         renamed, _ = (self._watch.changes() if self._watch else None) or (set[str](), set[str]())
         for path in sorted(renamed):
             if (secret := self._secret(path)) and self._remount:
-                self._remount(Mounts(masked=[secret]))  # each alone: one that is gone stops the others
+                self._remount(Mounts(masked=[secret]))  # one at a time: a missing file would stop the others
 
     def close(self) -> None:
         if self._watch:
@@ -250,27 +250,27 @@ _NO_ATTRIBUTE = (errno.ENODATA, errno.ENOTSUP)
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """Something that is not brought over."""
+    """An entry that is never merged, and why."""
 
     why: str
 
 
 Layered: TypeAlias = File | Folder | Link | Odd | None
-"""None: it was removed. Set-id bits are never among the modes."""
+"""One entry of a layer; None if it was removed. Modes never include set-uid or set-gid bits."""
 
 
 class Layer:
-    """`entries` by path, folders before what is in them; "" is the workspace. Raises OSError."""
+    """A session's changes: `entries` by path, folders before their content; "" is the workspace. Raises OSError."""
 
     def __init__(self, files: Path, owner: int) -> None:
-        """`owner`: what belongs to another user was not made by the session."""
+        """`owner`: the session's user; what belongs to another user is left out."""
         self._top = SafeFolder(files)
         self._owner = owner
         self._opened_up: list[tuple[str, int]] = []
         self._stamps: dict[str, Stamp] = {}
         self.entries: dict[str, Layered] = {}
         self.opaque: set[str] = set()
-        """Folders in which nothing of the workspace is seen."""
+        """Folders that hide all that the workspace has in them."""
         with ExitStack() as on_failure:
             on_failure.callback(self.close)
             self._walk()
@@ -284,11 +284,11 @@ class Layer:
 
     @property
     def hiding(self) -> set[str]:
-        """At and below these, what the workspace has is not seen."""
+        """Paths at and below which the view hides the workspace."""
         return self.opaque | {path for path, entry in self.entries.items() if not isinstance(entry, Folder)}
 
     def copy(self, path: str, to: int) -> None:
-        """The content of a file that was found, holes left out. Raises Changed, OSError."""
+        """Copy the content of a file in `entries`, skipping holes. Raises Changed, OSError."""
         with self.open_file(path) as fd:
             opened = Stamp.of(os.fstat(fd))
             os.ftruncate(to, opened.size)
@@ -300,7 +300,7 @@ class Layer:
 
     @contextmanager
     def open_file(self, path: str) -> Generator[int]:
-        """For reading, if it is still the one that was found."""
+        """Open a file for reading, if it is unchanged since the scan. Raises Changed, OSError."""
         with self._top.open_below(path) as named:
             if Stamp.of(os.fstat(named)) != self._stamps[path]:
                 raise Changed(0, "it was changed meanwhile", path)
@@ -356,7 +356,7 @@ def _attribute(fd: int, name: str) -> bytes | None:
     try:
         return os.getxattr(f"/proc/self/fd/{fd}", name)
     except PermissionError:
-        return None  # a file that its owner may not read; the kernel sets none on such
+        return None  # the owner may not read the file; the kernel sets no attributes on such files
     except OSError as error:
         if error.errno in _NO_ATTRIBUTE:
             return None
