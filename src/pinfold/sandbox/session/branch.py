@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from typing import cast
 
@@ -101,21 +101,24 @@ async def open_branch(
     asked = {"cells": [state], "now": is_now, "view": view.to_request() if view else None}
     if is_now:
         guest.request_branch(state)
-    ours, theirs = socket.socketpair()
-    (out, out_in), (err, err_in) = os.pipe(), os.pipe()
-    try:
-        with theirs:
-            answer, fds = await body.ask(b"branch", asked, theirs.fileno(), out_in, err_in)
-    finally:
-        os.close(out_in)
-        os.close(err_in)
-    if answer.get("cell") != state:
-        ours.close()
-        os.close(out)
-        os.close(err)
-        raise UndoRefused(f"the session cannot branch: {answer.get('error', NO_COPY if is_now else NOT_KEPT)}")
-    if view:
-        view.take(fds[1])
+    with ExitStack() as on_failure:
+        ours, theirs = socket.socketpair()
+        (out, out_in), (err, err_in) = os.pipe(), os.pipe()
+        on_failure.callback(ours.close)
+        on_failure.callback(os.close, out)
+        on_failure.callback(os.close, err)
+        try:
+            with theirs:
+                answer, fds = await body.ask(b"branch", asked, theirs.fileno(), out_in, err_in)
+        finally:
+            os.close(out_in)
+            os.close(err_in)
+        if answer.get("cell") != state:
+            raise UndoRefused(f"the session cannot branch: {answer.get('error', NO_COPY if is_now else NOT_KEPT)}")
+        on_failure.callback(os.close, fds[0])
+        if view:
+            view.take(fds[1])
+        on_failure.pop_all()
     outputs = Output("stdout", out, limits.output_bytes), Output("stderr", err, limits.output_bytes)
     fresh = Guest(BranchProcess(body, answer["pid"], fds[0]), ours, *outputs)
     async with AsyncExitStack() as on_failure:

@@ -12,6 +12,7 @@ from pinfold.sandbox.session.state_history import StateHistory, Undone, end_park
 from pinfold.sandbox.session.state_restore import describe_lost, restore_guest, run_operation
 
 NO_COPY = "The process that held the state is gone: its variables come from what was saved."
+FILES_STAY = "The files stay as the code left them: {}."
 BRANCHES_ENDED = (
     "The branches of the session have ended: the state it went to is not in the process they are copies of."
 )
@@ -86,8 +87,7 @@ class Recovery:
             await end_parked(left)
         self._cells.sources.pop(cell, None)
         self._history.record_path()
-        with suppress(UndoRefused):  # files then stay as the code left them
-            await self._history.restore_files(self._cells.path)
+        await self._restore_files()
         return True
 
     async def recover(self, guest: Guest, death: Death, ran: bool) -> bool:
@@ -110,9 +110,15 @@ class Recovery:
         if slot.guest is None:
             return False
         if ran:
-            with suppress(UndoRefused):  # files then stay as the code left them
-                await history.restore_files(cells.path)
+            await self._restore_files()
         return True
+
+    async def _restore_files(self) -> None:
+        """Restore the files after a failed cell, or add a notice that they stay as the code left them."""
+        try:
+            await self._history.restore_files(self._cells.path)
+        except UndoRefused as error:
+            self._slot.notices += (FILES_STAY.format(error),)
 
     def _length_after(self, to: int | None) -> int:
         """Return how many cells of the path remain after the undo. Raises UndoRefused."""
