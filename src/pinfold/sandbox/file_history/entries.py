@@ -165,7 +165,7 @@ class FileIndex:
         return not self._was
 
     def give_up(self) -> None:
-        """Let undo remove what was made since `changes` was last called and is too big to be kept: it filled the disk."""
+        """Let undo remove what was made since the last `changes` and is too big to be kept: it filled the disk."""
         for path, was in self._was.items():
             entry = self.entries.get(path)
             if isinstance(entry, Uncovered) and entry.why in TOO_MUCH and not isinstance(was, Uncovered):
