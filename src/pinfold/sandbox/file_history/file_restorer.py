@@ -35,7 +35,7 @@ class Done:
 
 
 class FileRestorer:
-    """`keeps_times`: give files their old times, not the present. `aside`: paths put aside earlier."""
+    """`keeps_times`: restore the times of files too. `aside`: paths put aside by earlier restores, which may return."""
 
     def __init__(
         self, top: SafeFolder, store: Store, seen: WorkspaceScanner, *, keeps_times: bool, aside: Collection[str] = ()

@@ -32,7 +32,7 @@ SETTLED_S = 60.0
 """The age a change must have before another session trusts the file's stamp. Until its pages are on the disk, a program
 that has mapped the file can change it again without a trace."""
 GRACE_DAYS = 7
-"""Days to keep the content of a file that is gone: a session whose owner was killed in a cell may resume and undo it."""
+"""Days to keep the content of a file that is gone: a session whose owner was killed in a cell may resume and undo."""
 _AT_ONCE, _AT_ONCE_BYTES = 64, 1 << 20
 """Contents to collect before they are written together."""
 _REMOVED_AT_ONCE = 1000
