@@ -1,6 +1,6 @@
 """Finds set-uid and set-gid files: a session could rewrite one through a shared map, and it would keep these bits.
 
-No folder's stamp shows the modes of its files, so each is read. `find` does that faster, concurrently with the walk.
+No folder's stamp shows the modes of its files, so each file is checked. `find` does that faster, alongside the walk.
 """
 
 from __future__ import annotations
