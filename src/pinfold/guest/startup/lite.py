@@ -1,7 +1,7 @@
 """The launcher of lite sessions, for systems that refuse user namespaces. Trusted, unconfined, standard library only.
 
-It starts one zygote for one workspace, confined by Landlock and a system call filter before it imports anything, and has
-it fork sessions. It outlives the host just long enough to leave nothing behind: no process, control group or folder.
+It starts one zygote for one workspace, confined by Landlock and a system call filter before it imports anything, and
+has it fork sessions. It outlives the host just long enough to leave nothing behind: no process, group or folder.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Lite:
     def _make_folder(self) -> None:
         """Make the private folder. If it is root's, others may pass through it, but only the owner reads what is in it.
 
-        It is locked as long as the launcher runs, from before it has its final name, so that `pinfold cleanup` recognises
+        It is locked while the launcher runs, from before it has its final name, so that `pinfold cleanup` recognises
         folders that were left behind.
         """
         place, word = self._settings["temporary"], os.urandom(4).hex()

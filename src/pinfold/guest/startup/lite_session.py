@@ -4,9 +4,9 @@ There is no namespace whose end would end all processes. Instead every process o
 which limits whom the init can signal: a signal to everyone then reaches exactly the session. Where the kernel cannot do
 that, the init is the subreaper of the processes that the program leaves behind, and ends them one by one.
 
-The init performs calls that Landlock does not cover (modes, owners and times of files; signals). It copies the arguments
-once, looks the file up once, and acts on exactly that file, so changes that the program makes meanwhile, in its memory or
-its files, have no effect.
+The init performs calls that Landlock does not cover (modes, owners and times of files; signals). It copies the
+arguments once, looks the file up once, and acts on exactly that file, so changes that the program makes meanwhile, in
+its memory or its files, have no effect.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Builds the root of a zygote or session from the current root, attaches a session's mounts, and guards its files.
 
-Needs the capability to mount. Host folders that a session may see come as detached mounts, owned by the session's user. A
-view is a private overlay of the workspace: what the session changes goes to a folder of the host.
+Needs the capability to mount. Host folders that a session may see come as detached mounts, owned by the session's user.
+A view is a private overlay of the workspace: what the session changes goes to a folder of the host.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Root:
             self._trees.append((path, tree, is_folder))
 
     def begin(self, tmp_bytes: int) -> None:
-        """Start the new root; /tmp of the old one is hidden from here on. /tmp comes first: taken paths may be below it."""
+        """Start the new root, which hides the old one. /tmp is mounted first, because taken paths may be below it."""
         syscalls.mount("root", BASE, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,nr_inodes=20k,mode=755")
         self.scratch("/tmp", tmp_bytes)
         for path, tree, is_folder in self._trees:
@@ -167,7 +167,7 @@ class Root:
         syscalls.mount("proc", BASE + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
 
     def lock_processes(self) -> None:
-        """Make read-only what in /proc could change the machine. A second barrier: no capability for it is left either."""
+        """Make read-only what in /proc could change the machine: a second barrier, besides the missing capabilities."""
         for name in ("sys", "sysrq-trigger", "irq", "bus"):
             path = f"{BASE}/proc/{name}"
             if os.path.exists(path):

@@ -1,7 +1,7 @@
 """The zygote: imports the libraries once, then forks a session from itself for each request. Never runs a cell.
 
-A zygote for the lite sessions of one workspace is confined before it starts. Libraries that are installed are imported and
-an IPython shell is made, so that sessions share their memory. After that there is one thread and no open file.
+A zygote for the lite sessions of one workspace is confined before it starts. Libraries that are installed are imported
+and an IPython shell is made, so that sessions share their memory. After that there is one thread and no open file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEISURE_S = 0.5
 PACKAGES = ("numpy", "pandas", "IPython")
 """Imported for all sessions; packages that most cells never use are imported by the cells that do."""
 ALSO = ("numpy.random", "asyncio", "subprocess", "json", "difflib", "inspect", "IPython.core.completer")
-"""`numpy.random` is among them because a session seeds it while its root is being built, when it could not be imported."""
+"""`numpy.random` must be imported here: a session seeds it while its root is being built, too late for an import."""
 
 QUIET = {
     "OPENBLAS_NUM_THREADS": "1",
