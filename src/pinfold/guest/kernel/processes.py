@@ -27,7 +27,7 @@ ENDED = (b"Z", b"X")
 OF_ALL = 64
 OF_ONE = 16
 """Most inotify instances of all sessions, and of one. They also count for the user outside, who may have 128."""
-_core = __import__("_signal")  # without the enums of `signal`: the default is 0
+_core = __import__("_signal")  # unlike `signal` it returns plain numbers, not enums: the default handler is 0
 # Bound now: a program may replace these names in their modules.
 _getsignal, _signal = _core.getsignal, _core.signal
 _SIGNALS = {*range(1, signal.NSIG)} - {signal.SIGINT}

@@ -151,7 +151,7 @@ def fill_instance(made: object, state: tuple[dict[str, Any], dict[str, Any] | No
         object.__setattr__(made, name, value)
 
 
-# Modules and what is found by name
+# Modules and objects found by name
 
 
 def module(name: str) -> ModuleType:

@@ -243,7 +243,7 @@ class Unpickler(_Unpickler):
         return self._of_name(pid) if pid else self._namespace
 
     def find_class(self, module: str, name: str, /) -> Any:
-        """Look a name of the session up with `of_name`: it must exist already, and not be part of what is being read."""
+        """Look a name of the session up with `of_name`: it must exist already, and not be what is being read."""
         if module != "__main__":
             return super().find_class(module, name)
         first, *rest = name.split(".")
@@ -254,7 +254,7 @@ class Unpickler(_Unpickler):
 
 
 def restore_session(namespace: dict[str, object], told: Mapping[str, Any], fd: int) -> list[dict[str, object]]:
-    """Restore the session's variables and return a label for each. `fd`: the socket to the host, which has the bytes."""
+    """Restore the session's variables and return a label for each. `fd`: socket to the host, which has the bytes."""
     around = told["around"]
     sys.path += [it for it in around["path"] if type(it) is str and it not in sys.path]
     with suppress(OSError, ValueError):  # the folder no longer exists

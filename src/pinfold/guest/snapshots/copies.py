@@ -204,7 +204,7 @@ class Snapshots:
                         _close(fd)
                     message, given = self._wait_until_woken(wake)
                     woken = message == SAVE, given
-                    self._pools.numbers = [1] * len(self._pools.numbers)  # the other threads are not there
+                    self._pools.numbers = [1] * len(self._pools.numbers)  # the fork did not copy other threads
                     if message == BRANCH:
                         prctl(PR_SET_DUMPABLE, 1)
                         return woken  # a state in the middle of a cell is never restored, so no copy takes its place

@@ -73,7 +73,7 @@ class EgressListener:
 
                 run_relay(self._listener, self._path, self._filter)
             finally:
-                os._exit(0)  # it must never go on as an init
+                os._exit(0)  # the relay must never go on as an init
         self._relays.add(relay)
 
     def schedule_listening(self) -> None:
@@ -107,7 +107,7 @@ class Init:
         self._events = Events()
         self._workspace = ""
         self._places: list[str] = []
-        """Mounts the program may write to."""
+        """The mounts that the program may write to."""
         self._closing = False
         self._host = socket.socket(fileno=control)
         self._begin = begin
@@ -136,7 +136,7 @@ class Init:
         }
 
     def run(self) -> None:
-        """Never returns."""
+        """Run until the session ends. Never returns."""
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
         syscalls.limit_capabilities(CAPABILITIES)
         syscalls.set_capabilities((WRITES_ANY, BINDS_LOW, *CAPABILITIES))
@@ -149,7 +149,7 @@ class Init:
             self._check_memory()
 
     def _accept_copies(self) -> None:
-        if not self._kept.accept_all():  # all writers are gone, so the line would stay readable for ever
+        if not self._kept.accept_all():  # all writers are gone, so the line would stay readable
             self._events.unwatch(self._kept.line.fileno())
 
     def _handle_message(self) -> None:
@@ -161,7 +161,7 @@ class Init:
                 # Not its process group, which may still hold a copy it has just left. `_on_runner_exit` ends the rest.
                 send_signal(self._runner, signal.SIGKILL)
             case b"interrupt" | b"end":
-                pass  # it has ended already
+                pass  # the runner has ended already
             case b"close":
                 self._closing = True
                 if not self._runner:

@@ -92,7 +92,7 @@ class Lite:
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         if os.geteuid() == 0:
             uid, gid = settings["owner"]
-            with suppress(PermissionError):  # in some containers the kernel forbids it, and the groups stay
+            with suppress(PermissionError):  # in some containers the kernel forbids this, and the groups stay
                 os.setgroups([])
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)

@@ -281,7 +281,7 @@ class _Init:
         events.watch_children(self._reap)
         events.watch(self._host.fileno(), self._handle_message)
         events.watch(self._lifeline, lambda: self._end(-signal.SIGKILL))
-        for fd in fds:  # none if the runner has ended already
+        for fd in fds:  # empty if the runner has ended already
             events.watch(fd, partial(self._errands.serve, fd))
         self._reap()
         while True:

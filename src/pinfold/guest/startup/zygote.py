@@ -45,7 +45,7 @@ QUIET = {
 
 
 def main(arguments: list[str]) -> None:
-    """Arguments: the settings; for lite sessions also the channel to the launcher, which is stdin otherwise."""
+    """Arguments: descriptors of the settings and, for lite sessions, of the channel to the launcher (else stdin)."""
     paper, *channel = (int(argument) for argument in arguments)
     settings = read_request(paper)
     os.close(paper)

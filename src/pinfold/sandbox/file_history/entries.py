@@ -287,7 +287,7 @@ class Coverage(Struct, frozen=True, kw_only=True):
     unread: int
     """Files that `fill` has yet to read. If one changes before that, its old content is lost and the file is named."""
     not_covered: tuple[NotCovered, ...]
-    """The largest first, at most a thousand."""
+    """Uncovered paths, the largest first, at most a thousand."""
     watched: bool
     """False if every cell costs a walk over all files."""
     has_unmeasured: bool = False

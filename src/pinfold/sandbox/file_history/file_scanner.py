@@ -198,7 +198,7 @@ class FileScanner:
             return "hard link"
         if status.st_size > self.largest:
             return "too large"
-        # Secrets are not copied anywhere. In a git folder such a name is a branch.
+        # Secrets are never copied. In a git folder such a name is that of a branch.
         return "secret" if whole(path) == path and is_masked(path) else None
 
     def knows(self, path: str, stamp: Stamp) -> bool:

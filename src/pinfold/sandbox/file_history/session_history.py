@@ -161,7 +161,7 @@ class FileHistory:
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing has happened to any file since the cell began."""
+        """True if nothing has happened to any file since the cell began."""
         return self._versions.is_quiet
 
     def _finish(self, cell: int, *, spilled: bool) -> None:

@@ -37,7 +37,7 @@ _AT_ONCE, _AT_ONCE_BYTES = 64, 1 << 20
 """Contents to collect before they are written together."""
 _REMOVED_AT_ONCE = 1000
 _BUSY_S = 10.0
-# A stamp is JSON: some file systems have inodes and times that are no INTEGER of SQLite.
+# A stamp is stored as JSON: some file systems have inodes and times that do not fit an INTEGER of SQLite.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS content (digest BLOB PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS stamp (stamp TEXT PRIMARY KEY, digest BLOB NOT NULL, used_day INTEGER) WITHOUT ROWID;
@@ -286,7 +286,7 @@ def remove_shared_contents(folder: Path) -> bool:
     """Remove the shared contents unless a session is open in the workspace. True if they are gone."""
     try:
         hold = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:  # gone, or another user's
+    except OSError:  # the folder is gone, or belongs to another user
         return not folder.exists()
     try:
         return try_lock(hold) and remove_folder(folder)

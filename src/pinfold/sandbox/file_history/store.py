@@ -195,7 +195,7 @@ class Store:
             raise Damaged(0, "its content was damaged in the store")
 
     def read(self, digest: str) -> bytes:
-        """Raises OSError."""
+        """Return a content. Raises OSError if it is missing."""
         if self.source and digest not in self._sizes:
             return self.source.read(digest)
         return self.path(digest).read_bytes()
@@ -251,7 +251,7 @@ class Store:
 
 
 def read_small(fd: int) -> bytes | None:
-    """The content of an open file; None if it is not small, or has holes."""
+    """Return the content of an open file; None if it is not small or has holes."""
     status = os.fstat(fd)
     if status.st_size > SMALL or status.st_blocks * 512 < status.st_size:
         return None
@@ -260,7 +260,7 @@ def read_small(fd: int) -> bytes | None:
 
 
 def _try_clone(source: int, target: int) -> bool:
-    """Share the blocks, where the file system can (btrfs, XFS)."""
+    """Let the target share the source's blocks, if the file system can (btrfs, XFS). False if it cannot."""
     with suppress(OSError):
         fcntl.ioctl(target, _FICLONE, source)
         return True
@@ -291,7 +291,7 @@ class ReadResult:
 def read_file(fd: int, take: Callable[[int], str]) -> ReadResult:
     is_held = is_open_for_writing(fd)
     if is_held:
-        # A page that is dirty already can be written through a map without a trace; a clean one cannot.
+        # A memory map can write to a page that is already dirty without a trace, but not to a clean one.
         with suppress(OSError):  # not every file system supports this
             os.fdatasync(fd)
     stamp = Stamp.of(os.fstat(fd))

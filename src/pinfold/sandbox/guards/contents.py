@@ -66,7 +66,7 @@ _Sign: TypeAlias = tuple[str, int, int]
 
 
 class Contents:
-    """Paths are relative to `top`, without `..`."""
+    """Reads and restores content below `top`. Paths are relative to it, without `..`."""
 
     def __init__(self, top: str) -> None:
         self._top = top

@@ -245,7 +245,7 @@ _PATH_FILE_BYTES = 1 << 16
 
 
 class VirtualEnvironment(Struct, frozen=True):
-    """Paths are relative to the workspace."""
+    """A Python environment in the workspace. Paths are relative to the workspace."""
 
     home: str
     imported: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
