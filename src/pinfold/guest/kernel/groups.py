@@ -1,4 +1,4 @@
-"""Control groups, version 1 or 2, where this process may make them: memory and processor time of a session as a whole."""
+"""Control groups, version 1 or 2, where this process may make them: limits for the whole of a session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from .processes import ENDED, put, stat_fields
 
 ROOT_NAME = "pinfold-"
-"""Followed by the launcher's process id and its start time: whose it is can be told after a crash."""
+"""Followed by the launcher's pid and start time, so that a group's owner can be identified after a crash."""
 CLOSE_TRIES, CLOSE_TRY_S = 200, 0.005
 _MEMORY_LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
 _OOM_COUNT = {1: "memory.oom_control", 2: "memory.events"}
@@ -18,10 +18,10 @@ _NEEDS_SWAP = {1: "memory.memsw.limit_in_bytes", 2: "memory.swap.max"}
 
 
 class Groups:
-    """A folder of ours in each hierarchy; each session gets one below it."""
+    """The launcher's folder in each hierarchy; each session gets one below it."""
 
     def __init__(self, places: dict[str, tuple[int, str]]) -> None:
-        """`places`: for each controller the version of its hierarchy and a folder we may write to."""
+        """`places`: for each controller the version of its hierarchy and a writable folder."""
         self._name = f"{ROOT_NAME}{os.getpid()}-{start_time(os.getpid())}"
         self._version, _ = places.get("memory", (0, ""))
         self._parents = sorted({os.path.join(folder, self._name) for _, folder in places.values()})
@@ -32,7 +32,7 @@ class Groups:
                 put(os.path.join(parent, "cgroup.subtree_control"), "+memory +cpu")
 
     def make(self, name: str, pids: list[int]) -> Group:
-        """A group of this name, with these processes and all they will start in it."""
+        """Make a group of this name, with these processes and all that they start later."""
         folders = [os.path.join(parent, name) for parent in self._parents]
         for folder in folders:
             os.mkdir(folder)
@@ -44,12 +44,12 @@ class Groups:
         return Group(folders, memory, self._version)
 
     def remove(self, group: Group) -> None:
-        """When its last process is gone; one that is still dying is tried again with `sweep`."""
+        """Remove a group whose last process has ended. If one is still ending, `sweep` tries again."""
         self._waiting += group.folders
         self.sweep()
 
     def sweep(self) -> bool:
-        """Whether nothing is left waiting."""
+        """Try again to remove groups. True if none is left."""
         for folder in self._waiting:
             with suppress(OSError):
                 os.rmdir(folder)
@@ -57,7 +57,7 @@ class Groups:
         return not self._waiting
 
     def close(self) -> None:
-        """All of them; processes that were just killed may take a moment to be gone."""
+        """Remove all groups. Waits, because processes that were just killed take a moment to end."""
         for _ in range(CLOSE_TRIES):
             for parent in self._parents:
                 remove_tree(parent)
@@ -68,7 +68,7 @@ class Groups:
 
 
 def make_groups() -> Groups | None:
-    """Where this process may make some, once those of launchers that are gone have been removed."""
+    """Remove the groups of dead launchers and make new ones; None if this process may not."""
     with suppress(OSError):
         for folder in leftovers():
             remove_tree(folder)
@@ -92,7 +92,7 @@ class Group:
             put(os.path.join(self._memory, _NEEDS_SWAP[self._version]), swap)
 
     def send_accounts(self, init: socket.socket) -> None:
-        """Descriptors that tell how often the kernel ended a process for want of memory, and how much is used."""
+        """Send the init descriptors from which to read the out-of-memory count and the memory in use."""
         if self._memory is None:
             return
         names = (_OOM_COUNT[self._version], "memory.stat")
@@ -103,7 +103,7 @@ class Group:
 
 
 def times_out_of_memory(count_fd: int) -> int:
-    """How often a process of the group was ended for it."""
+    """Return how often the kernel killed a process of the group because memory ran out."""
     for line in os.pread(count_fd, 4096, 0).decode().splitlines():
         name, _, count = line.partition(" ")
         if name == "oom_kill":
@@ -112,14 +112,14 @@ def times_out_of_memory(count_fd: int) -> int:
 
 
 def memory_in_use(stat_fd: int) -> int:
-    """Bytes of the group without its files on disk: the kernel gives up their cache before it ends anything."""
+    """Return the group's bytes without the cache of files on disk, which the kernel frees before it kills a process."""
     stat = dict(line.split() for line in os.pread(stat_fd, 16384, 0).decode().splitlines())
     names = ("total_rss", "total_shmem") if "total_rss" in stat else ("anon", "shmem", "kernel")
     return sum(int(stat.get(name, 0)) for name in names)
 
 
 def usable_places() -> dict[str, tuple[int, str]]:
-    """Where a group could be made, for each of the controllers we use."""
+    """Return version and folder where a group can be made, for each of the controllers used here."""
     with open("/proc/self/cgroup", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split(":", 2) for line in file]
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
@@ -139,7 +139,7 @@ def usable_places() -> dict[str, tuple[int, str]]:
 
 
 def leftovers() -> list[str]:
-    """Groups of launchers that are gone."""
+    """Return the groups of launchers that are gone."""
     return [
         os.path.join(folder, name)
         for folder in {folder for _, folder in usable_places().values()}
@@ -149,7 +149,7 @@ def leftovers() -> list[str]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Children and theirs, as they are at this moment."""
+    """Return the present descendants of a process."""
     children: list[int] = []
     with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
         children = [int(child) for child in file.read().split()]
@@ -162,13 +162,13 @@ def owner_lives(name: str) -> bool:
 
 
 def start_time(pid: int) -> str:
-    """In ticks since the machine started; with the process id it names a process for good. Empty if it is gone."""
+    """Return the start time in ticks since boot, which with the pid identifies a process. Empty if it is gone."""
     fields = stat_fields(pid)
     return fields[19].decode() if fields and fields[0] not in ENDED else ""
 
 
 def remove_tree(folder: str) -> None:
-    """A group and those below it, as far as they are empty."""
+    """Remove a group and those below it, as far as they are empty."""
     with suppress(OSError):
         for entry in os.scandir(folder):
             if entry.is_dir(follow_symlinks=False):
@@ -178,7 +178,7 @@ def remove_tree(folder: str) -> None:
 
 
 def _hierarchies(mountinfo: str) -> dict[str, tuple[str, str]]:
-    """Mount point and root of each controller's version 1 hierarchy; those of version 2 under the empty name."""
+    """Return mount point and root of each controller's version 1 hierarchy; the key of version 2 is empty."""
     found: dict[str, tuple[str, str]] = {}
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -202,7 +202,7 @@ def _within(mount: tuple[str, str], path: str) -> str | None:
 
 
 def _find_delegated(top: str, folder: str | None) -> str | None:
-    """The nearest folder upwards that hands the memory controller down and lets us make groups."""
+    """Return the nearest folder upwards that delegates the memory controller and where groups can be made."""
     while folder is not None and folder.startswith(top):
         with suppress(OSError), open(os.path.join(folder, "cgroup.subtree_control"), encoding="ascii") as file:
             if "memory" in file.read().split() and _can_make(folder):

@@ -1,7 +1,7 @@
-"""Landlock's rules: what of the host's files a lite session may use, and a program that can change none.
+"""Landlock rules for lite sessions, and for programs that must not change files.
 
-Landlock and system call filters bind one thread and what it starts. So a thread of its own is bound, starts a program that
-is to change no file but in its scratch folder, and ends: this process is as free as before.
+Landlock and system call filters bind one thread and what it starts. To start a program that may change files only in
+its scratch folder, a new thread binds itself, starts the program and ends; the rest of this process is not bound.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .syscalls import FILE, READ, Landlock
 Request = dict[str, Any]
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
-"""Harmless ones."""
+"""Harmless devices in /dev."""
 MACHINE = (
     "/proc/cpuinfo",
     "/proc/filesystems",
@@ -34,7 +34,7 @@ MACHINE = (
     "/sys/devices/system/node",
     "/sys/kernel/mm/transparent_hugepage",
 )
-"""What libraries ask of the machine; nothing of any process."""
+"""What libraries read about the machine; none of it shows other processes."""
 BOUNDS = {
     "": ("memory.max", "cpu.max"),
     "memory": ("memory.limit_in_bytes",),
@@ -44,7 +44,7 @@ BOUNDS = {
 WRITE_FILE, REMOVE_AND_MAKE = 1 << 1, 0b1_1111_1111 << 4
 MOVE, EMPTY = 1 << 13, 1 << 14
 OUTPUT_BYTES = 1 << 16
-"""Of each stream, in which a refusal is looked for: what went wrong is told last."""
+"""Bytes at the end of each stream to search for a refusal: programs report errors last."""
 _REFUSED = re.compile(
     rb"(permission denied|read-only file system|\bEACCES\b|\bEROFS\b|errno 13\b)|(operation not permitted|\bEPERM\b|errno 1\b)",
     re.IGNORECASE,
@@ -57,7 +57,7 @@ def _abi_of(settings: Request) -> int:
 
 
 def restrict_zygote(settings: Request) -> None:
-    """The outer layer, for the zygote and all it will start. Of other processes only what anyone may list."""
+    """Apply the outer layer, for the zygote and all it starts. Shows of other processes only what any user may list."""
     rules = _rules(settings)
     rules.allow(rules.everything, [settings["folder"]])
     rules.allow(READ, ["/proc", "/sys/fs/cgroup"])
@@ -65,10 +65,10 @@ def restrict_zygote(settings: Request) -> None:
 
 
 def restrict_init(settings: Request) -> bool:
-    """Bounds whom a session's processes may signal to the session; False where the kernel cannot."""
+    """Prevent the session's processes from signalling others; False if the kernel cannot."""
     if _abi_of(settings) < 6:
         return False
-    # Every layer refuses to move files between folders unless it allows just that.
+    # Every Landlock layer refuses moves of files between folders unless it explicitly allows them.
     rules = Landlock(_abi_of(settings), MOVE, scoped=syscalls.SIGNALS)
     rules.allow(MOVE, ["/"])
     rules.restrict()
@@ -76,7 +76,7 @@ def restrict_init(settings: Request) -> bool:
 
 
 def restrict_runner(settings: Request, folder: str) -> None:
-    """The inner layer: of the private folders its own, of the processes itself."""
+    """Apply the inner layer: of private folders and processes, the runner may use only its own."""
     rules = _rules(settings)
     rules.allow(rules.everything, [folder])
     rules.allow(READ, [f"/proc/{os.getpid()}", *_cgroup_limit_files()])
@@ -84,7 +84,7 @@ def restrict_runner(settings: Request, folder: str) -> None:
 
 
 def _cgroup_limit_files() -> list[str]:
-    """Where libraries look for the limits of their control group and those above it; some end the process if they may not."""
+    """Return the files with the limits of this control group and those above it: some libraries exit without them."""
     found: list[str] = []
     with open("/proc/self/cgroup", encoding="utf-8") as file:
         for line in file:
@@ -109,11 +109,12 @@ def _rules(settings: Request) -> Landlock:
 
 
 class NotBound(Exception):
-    """This system cannot hold a program to reading; nothing was started."""
+    """This system cannot keep a program from writing; nothing was started."""
 
 
 def start_read_only(start: Callable[[], Popen[bytes]], program: bytes, scratch: str) -> Popen[bytes]:
-    """`program` is the system call filter for what Landlock does not judge. Raises NotBound, or what `start` raises."""
+    """Call `start` in a thread that may not change files. `program`: the system call filter for what Landlock does not
+    cover. Raises NotBound, or what `start` raises."""
     ended = allocate_lock()
     ended.acquire()
     results: list[Popen[bytes]] = []
@@ -123,7 +124,7 @@ def start_read_only(start: Callable[[], Popen[bytes]], program: bytes, scratch: 
         try:
             _restrict_thread(program, scratch)
             results.append(start())
-        except BaseException as failure:  # the caller's to raise
+        except BaseException as failure:  # raised in the caller's thread
             failures.append(failure)
         finally:
             ended.release()
@@ -136,7 +137,7 @@ def start_read_only(start: Callable[[], Popen[bytes]], program: bytes, scratch: 
 
 
 def _restrict_thread(program: bytes, scratch: str) -> None:
-    """This thread, for good."""
+    """Restrict this thread permanently."""
     abi = syscalls.landlock_abi()
     if not abi:
         raise NotBound("this kernel has no Landlock")
@@ -154,7 +155,7 @@ def _restrict_thread(program: bytes, scratch: str) -> None:
 
 
 def scratch_in(folder: str, workspace: str) -> str:
-    """Where the program may write: `folder`, unless files from elsewhere lie beneath it or could be linked into it."""
+    """Return where the program may write: `folder`, or a new one in it if other files are or could be linked below."""
     if _is_apart(folder) and os.stat(folder).st_dev != os.stat(workspace).st_dev:
         return folder
     place = os.path.join(folder, f"read-only-{os.urandom(4).hex()}")
@@ -163,18 +164,18 @@ def scratch_in(folder: str, workspace: str) -> str:
 
 
 def _is_apart(folder: str) -> bool:
-    """It is a file system of its own, with no other mounted in it."""
+    """Return True if the folder is a mount with no other mount in it."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         points = [line.split(" ", 5)[4] for line in file]
     return folder in points and not any(point.startswith(f"{folder}/") for point in points)
 
 
 def was_refused(code: int | None, out: bytes, err: bytes, folder: str) -> bool:
-    """Whether it failed because it could not change a file, as far as its words tell.
+    """Return True if the program's output says that it failed because it could not change a file.
 
-    A file that this process cannot read either is no sign of that.
+    A file that this process cannot even read does not count.
     """
-    if code in (None, 0, 126):  # 126: what it would run is no program
+    if code in (None, 0, 126):  # 126: the file to run is not executable
         return False
     lines = [line for text in (err, out) for line in text[-OUTPUT_BYTES:].splitlines()]
     return any(
@@ -185,7 +186,7 @@ def was_refused(code: int | None, out: bytes, err: bytes, folder: str) -> bool:
 
 
 def _tells_of_writing(line: bytes, folder: str, *, must_exist: bool) -> bool:
-    """`must_exist`: many things are "not permitted"; of files only what is done to one that is there."""
+    """`must_exist`: the message was "not permitted", which means a file only if it names an existing one."""
     program, *parts = [part.strip() for part in line.split(b": ")]
     named = [os.path.join(os.fsencode(folder), name) for name in (*_QUOTED.findall(line), *parts) if name]
     if any(map(_cannot_be_read, [*named, program])):
@@ -196,6 +197,6 @@ def _tells_of_writing(line: bytes, folder: str, *, must_exist: bool) -> bool:
 def _cannot_be_read(path: bytes) -> bool:
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))
-    except (OSError, ValueError) as error:  # others: it is not there, or no path at all
+    except (OSError, ValueError) as error:  # other errors: it does not exist, or is not a path
         return isinstance(error, PermissionError)
     return False

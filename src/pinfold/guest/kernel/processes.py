@@ -1,6 +1,6 @@
-"""Processes as /proc shows them: who descends from this one, what they do and hold; how to stop them all.
+"""Processes as /proc shows them: descendants, threads, memory; how to stop them all.
 
-And children of ours, which are not the program's to hear of.
+Also hides child processes of the guest from the program's signal handlers.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` for it would take a quarter of the start time
 if TYPE_CHECKING:
     from typing import Any, Self
 
 FOLDERS = ("/tmp", "/dev/shm")
-"""Whose files are memory."""
+"""The session's tmpfs folders: their files take memory."""
 STOP_S = 5.0
-"""For all of them to stand still; a call into the kernel that writes much ends first."""
+"""Time limit for all processes to stop; a system call that writes much must end first."""
 FREEZE_AGAIN_S = 0.001
 STANDS = (b"T", b"t")
 ENDED = (b"Z", b"X")
 OF_ALL = 64
 OF_ONE = 16
-"""Inotify instances: the kernel counts them for the user outside too, who may have 128."""
-_core = __import__("_signal")  # without the enums of `signal`: the default is 0
+"""Most inotify instances of all sessions, and of one. They also count for the user outside, who may have 128."""
+_core = __import__("_signal")  # unlike `signal` it returns plain numbers, not enums: the default handler is 0
 # Bound now: a program may replace these names in their modules.
 _getsignal, _signal = _core.getsignal, _core.signal
 _SIGNALS = {*range(1, signal.NSIG)} - {signal.SIGINT}
@@ -35,7 +35,7 @@ _waitpid, _sigmask, _sigtimedwait = os.waitpid, signal.pthread_sigmask, signal.s
 
 
 def put(path: str, text: str) -> None:
-    """Write a small file of the kernel's, which must be there, in one call."""
+    """Write a small, existing file of the kernel in one call."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())
@@ -44,20 +44,20 @@ def put(path: str, text: str) -> None:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """To a process, or a group where it is below zero, that may be gone."""
+    """Send a signal to a process, or to a group if `pid` is negative. Does nothing if it is gone."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 def pid_of(pidfd: int) -> int:
-    """Of a process that may be gone: then -1."""
+    """Return the pid; -1 if the process is gone."""
     with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as info:
         return next(int(line.split()[1]) for line in info if line.startswith("Pid:"))
 
 
 def bound_watches(most: int) -> None:
-    """In this user namespace and those below it. Needs power over it, and a /proc/sys that may be written."""
-    with suppress(FileNotFoundError):  # a kernel without them
+    """Limit inotify instances in this user namespace and below. Needs privileges in it and a writable /proc/sys."""
+    with suppress(FileNotFoundError):  # a kernel without inotify
         put("/proc/sys/user/max_inotify_instances", str(most))
 
 
@@ -66,7 +66,7 @@ def children() -> list[int]:
 
 
 def descendants() -> list[int]:
-    """Those whose parent went are among them only if this process is their subreaper."""
+    """Return all descendants. Includes those whose parent has ended only if this process is their subreaper."""
     by_parent = _by_parent()
     found = list(by_parent[os.getpid()])
     for pid in found:
@@ -75,12 +75,12 @@ def descendants() -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    """0 of one that is gone."""
+    """Return the pid of the parent; 0 if the process is gone."""
     return int(next(iter(stat_fields(pid)[1:]), 0))
 
 
 def is_quiet(pid: int) -> bool:
-    """Whether a process that waits does nothing by itself: it has one thread, no timer, and handles Ctrl-C only."""
+    """Return True if a waiting process does nothing by itself: one thread, no timer, no handler but for Ctrl-C."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
             fields = dict(line.split(":", 1) for line in file if ":" in line)
@@ -93,17 +93,17 @@ def is_quiet(pid: int) -> bool:
 
 
 def groups_of(pids: list[int]) -> set[int]:
-    """The process groups they are in."""
+    """Return the process groups of these processes."""
     return {int(fields[2]) for fields in map(stat_fields, pids) if fields}
 
 
 def threads_of_user(uid: int) -> int:
-    """As the kernel counts them against RLIMIT_NPROC."""
+    """Return the number of threads that the kernel counts against RLIMIT_NPROC."""
     return sum(int(fields[17]) for pid in _pids() if _owner(pid) == uid and (fields := stat_fields(pid)))
 
 
 def memory_of_tree(enough: int) -> tuple[int, int]:
-    """Bytes, as `memory_of` has them, and the number of processes."""
+    """Return the bytes of all descendants, as `memory_of`, and their number."""
     pids = descendants()
     return memory_of([str(pid) for pid in pids], enough), len(pids)
 
@@ -120,7 +120,7 @@ def _pids() -> list[int]:
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """Of its status line, from the state on; nothing if it is gone."""
+    """Return the fields of /proc/PID/stat from the state on; empty if the process is gone."""
     with suppress(OSError), open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
         return file.read(1024).rpartition(b")")[2].split()
     return []
@@ -133,15 +133,15 @@ def _owner(pid: int) -> int:
 
 
 def memory_of_all(enough: int) -> int:
-    """Of this process namespace, in bytes. Exact only above `enough`: below it a cheap count, never too low, will do."""
+    """Return the bytes used in this process namespace. Exact only above `enough`; below it a cheap upper bound."""
     pids = [name for name in os.listdir("/proc") if name.isdigit()]
     return memory_of(pids, enough, _tmpfs_bytes() + _memfd_bytes(pids))
 
 
 def memory_of(pids: list[str], enough: int, files: int = 0) -> int:
-    """With `files` held in memory besides.
+    """Return the bytes of these processes, and of `files` bytes held in memory.
 
-    Those that are mapped too are not counted twice; of memory that is both, half may be missed.
+    Mapped files are not counted twice. With both shared memory and unmapped files, up to half may be missed.
     """
     held = files + sum(sum(_resident_bytes(pid)) for pid in pids)
     if held <= enough:
@@ -151,7 +151,7 @@ def memory_of(pids: list[str], enough: int, files: int = 0) -> int:
 
 
 def data_of_self() -> int:
-    """What RLIMIT_DATA counts: libraries set more aside than they use."""
+    """Return the bytes that RLIMIT_DATA counts: libraries reserve more than they use."""
     (data,) = _read_sizes("/proc/self/status", (b"VmData:",))
     return data
 
@@ -162,13 +162,13 @@ def _tmpfs_bytes() -> int:
 
 
 def _memfd_bytes(pids: list[str]) -> int:
-    """Files of `memfd_create`."""
+    """Return the bytes of files made with `memfd_create`."""
     example = os.memfd_create("example")
     device = os.fstat(example).st_dev
     os.close(example)
     found: dict[int, int] = {}
     for pid in pids:
-        with suppress(OSError):  # it is gone
+        with suppress(OSError):  # the process is gone
             for name in os.listdir(f"/proc/{pid}/fd"):
                 state = os.stat(f"/proc/{pid}/fd/{name}")
                 if state.st_dev == device:
@@ -177,19 +177,19 @@ def _memfd_bytes(pids: list[str]) -> int:
 
 
 def _resident_bytes(pid: str) -> list[int]:
-    """Its own and its shared memory; counts a page as often as it is shared."""
+    """Return private and shared bytes, where a shared page counts once for each process."""
     return _read_sizes(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:"))
 
 
 def _proportional_bytes(pid: str) -> list[int]:
-    """Where it cannot be read, what it shares counts as its own."""
+    """Return private and shared bytes, with shared pages divided among their users if that can be read."""
     found = _read_sizes(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
     return found if any(found) else _resident_bytes(pid)
 
 
 def _read_sizes(path: str, names: tuple[bytes, ...]) -> list[int]:
     found = dict.fromkeys(names, 0)
-    with suppress(OSError), open(path, "rb") as file:  # it may be gone
+    with suppress(OSError), open(path, "rb") as file:  # the process may be gone
         for line in file:
             if line.startswith(names):
                 name, count, _ = line.split()
@@ -198,22 +198,22 @@ def _read_sizes(path: str, names: tuple[bytes, ...]) -> list[int]:
 
 
 class Freezer:
-    """`living` names every process of the session; `stop` sends SIGSTOP to all of them."""
+    """Stops a session. `living` returns its processes; `stop` sends SIGSTOP to all of them."""
 
     def __init__(self, living: Callable[[], set[int]], stop: Callable[[], None]) -> None:
         self._living = living
         self._stop = stop
         self._stood: set[int] = set()
-        """Stood still before: they are left so."""
+        """Processes that were stopped before; `thaw` leaves them stopped."""
 
     def freeze(self) -> bool:
-        """Whether none of them can run until `thaw`.
+        """Stop all processes. True if none of them can run until `thaw`.
 
-        Two looks that agree prove it: who stood at both and was not scheduled in between stood at the moment between
-        them, when there was no other process. One look would not do, for a process that is still running may wake one that
-        was looked at already.
+        Two equal scans prove it: a process that was stopped in both and not scheduled in between was stopped at the
+        moment between them, when there was no other process. One scan is not enough, because a process that still runs
+        may wake one that was already scanned.
         """
-        self._stood = {pid for pid in self._living() if _schedule_counts({pid})}  # not one that cannot be looked at
+        self._stood = {pid for pid in self._living() if _schedule_counts({pid})}  # unreadable ones do not count
         give_up_at = time.monotonic() + STOP_S
         while time.monotonic() < give_up_at:
             self._stop()
@@ -226,7 +226,7 @@ class Freezer:
 
     @contextmanager
     def hold_still(self, place: str) -> Generator[None]:
-        """Raises OSError where a process does not stop."""
+        """Keep all processes stopped for the duration. Raises OSError if one does not stop."""
         if not self.freeze():
             raise OSError(errno.EBUSY, "a process there cannot be stopped", place)
         try:
@@ -241,12 +241,12 @@ class Freezer:
 
 
 def _schedule_counts(pids: set[int]) -> dict[str, list[bytes]] | None:
-    """How often each thread has been scheduled so far; None if one of them does not stand still."""
+    """Return how often each thread has been scheduled so far; None if one of them is not stopped."""
     runs: dict[str, list[bytes]] = {}
     for pid in pids:
         try:
             threads = os.listdir(f"/proc/{pid}/task")
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         for thread in threads:
             try:
@@ -265,7 +265,7 @@ def _schedule_counts(pids: set[int]) -> dict[str, list[bytes]] | None:
 
 @contextmanager
 def discard_sigchld() -> Generator[None]:
-    """A child that begins and ends meanwhile leaves no SIGCHLD."""
+    """Discard the SIGCHLD of a child that starts and ends within the block."""
     before = _sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
     try:
         yield
@@ -275,10 +275,10 @@ def discard_sigchld() -> Generator[None]:
 
 
 class SignalHandlers:
-    """The program's handlers of signals, put aside while a child of ours runs, where this thread may.
+    """Suspends the program's signal handlers while the guest runs a child process. Works in the main thread only.
 
-    One for SIGCHLD could take the child's exit code, and one that raises could leave the child half started. That of
-    SIGINT stays, which `Interrupts` looks after.
+    A handler for SIGCHLD could take the child's exit code, and one that raises could leave the child half started. The
+    handler of SIGINT stays; `Interrupts` manages it.
     """
 
     def __init__(self) -> None:
@@ -295,7 +295,7 @@ class SignalHandlers:
                     _signal(number, 0 if number == signal.SIGCHLD else self._note)
         except ValueError:  # not the main thread
             self._aside.clear()
-        except BaseException:  # raised by one that is not put aside yet
+        except BaseException:  # raised by a handler that is not suspended yet
             self.__exit__()
             raise
         return self
@@ -303,11 +303,11 @@ class SignalHandlers:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._aside.items():
             now = _getsignal(number)
-            if now is self._note or (type(now) is int and now == 0):  # else one that was called has set another
+            if now is self._note or (type(now) is int and now == 0):  # otherwise a called handler has set another
                 _signal(number, handler)
 
     def call(self) -> None:
-        """Those whose signals have come. May raise whatever they do."""
+        """Call the handlers of signals that came meanwhile. Raises what they raise."""
         while self._came:
             number, frame = self._came.pop(0)
             self._aside[number](number, frame)
@@ -317,5 +317,5 @@ class SignalHandlers:
 
 
 def reap(pid: int) -> None:
-    with suppress(OSError):  # a thread of the program's waits for any child
+    with suppress(OSError):  # a thread of the program may wait for any child
         _waitpid(pid, 0)

@@ -1,6 +1,6 @@
-"""System calls Python 3.11 has no function for. Linux on x86_64 and aarch64; decides nothing.
+"""System calls that Python 3.11 has no function for, on Linux x86_64 and aarch64. Contains no policy.
 
-PyDLL, so that the interpreter's lock is held across a raw `clone`: the child has only this thread.
+Uses PyDLL, which holds the interpreter's lock during a raw `clone`, because the child has only this thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CLONE_PARENT = 0x8000
 CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x200000, 0x1000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 NAMESPACES = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
-"""All that a session has of its own, but for its users."""
+"""All the namespaces of a session except the user namespace."""
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
@@ -32,10 +32,10 @@ PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 READ = 0b1101
 """Execute, read file, read folder."""
 FILE = 0b111 | 1 << 14 | 1 << 15
-"""What makes sense for a file: execute, write, read, truncate, ioctl."""
+"""The rights that apply to a file: execute, write, read, truncate, ioctl."""
 FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
 ABSTRACT_SOCKETS, SIGNALS = 1, 2
-"""Of others, where a program is scoped."""
+"""Landlock scopes: abstract sockets and processes outside the domain are out of reach."""
 TCP = 0b11
 """Bind and connect."""
 
@@ -58,7 +58,7 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def _thread_id_address() -> int:
-    """Where libc keeps the number of this thread, the main one, or 0: a raw clone must set it as fork does."""
+    """Return where libc keeps the main thread's id, or 0 if unknown: a raw clone must update it as fork does."""
     place = ctypes.c_void_p()
     known = _libc.prctl(ctypes.c_int(_PR_GET_TID_ADDRESS), ctypes.byref(place), *[ctypes.c_ulong(0)] * 3) == 0
     return place.value or 0 if known else 0
@@ -75,13 +75,13 @@ _number_at = _thread_id_address()
 
 
 def _call(number: int, what: str, *arguments: int | bytes | None) -> int:
-    """What the kernel only reads is given as bytes: each buffer of ctypes would be of a type made for it, which sessions wait for."""
+    """Pass buffers that the kernel only reads as bytes: a ctypes type for each buffer would delay session starts."""
     widened = [ctypes.c_long(item) if isinstance(item, int) else item for item in arguments]
     return _check_result(_libc.syscall(ctypes.c_long(number), *widened), what)
 
 
 def fork() -> int:
-    """As `os.fork`, without the handlers of Python's modules: of a process with one thread, which holds no lock."""
+    """As `os.fork`, without Python's at-fork handlers. Only for a process with one thread that holds no lock."""
     return _check_result(_libc.fork(), "fork")
 
 
@@ -110,24 +110,24 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
 
 
 def pivot_to(folder: str) -> None:
-    """Make `folder`, a mount, the root of every process here. The old one is let go of with `leave_old_root`."""
+    """Make `folder`, a mount, the root of every process here. `leave_old_root` then unmounts the old root."""
     os.chdir(folder)
     _call(_PIVOT_ROOT, f"pivot_root {folder}", b".", b".")
 
 
 def leave_old_root() -> None:
-    """It lies on the new one, and the current folder is still in it."""
+    """Unmount the old root, which covers the new one and is still the current folder."""
     _check_result(_libc.umount2(b".", ctypes.c_int(MNT_DETACH)), "umount the old root")
     os.chdir("/")
 
 
 def unmount(target: str) -> None:
-    """Out of sight at once, gone when it is no longer used."""
+    """Unmount lazily: hidden at once, freed when no longer used."""
     _check_result(_libc.umount2(os.fsencode(target), ctypes.c_int(MNT_DETACH)), f"umount {target}")
 
 
 def clone_mount(path: str, *, recursive: bool) -> int:
-    """A copy of the mount at `path` that hangs nowhere yet."""
+    """Return a descriptor of a detached copy of the mount at `path`."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | (_AT_RECURSIVE if recursive else 0)
     return _call(_OPEN_TREE, f"open_tree {path}", _AT_FDCWD, os.fsencode(path), flags)
 
@@ -137,7 +137,7 @@ def attach(tree: int, target: str) -> None:
 
 
 def open_without_links(path: str) -> int:
-    """For use as a place only. Raises where a link is on the way."""
+    """Open a path only as a location (`O_PATH`). Raises OSError if any part of it is a link."""
     how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
     return _call(_OPENAT2, path, _AT_FDCWD, os.fsencode(path), how, 24)
 
@@ -170,21 +170,21 @@ def set_hostname(name: bytes) -> None:
 
 
 def drop_capabilities() -> None:
-    """From every set, for good."""
+    """Remove all capabilities from every set, permanently."""
     limit_capabilities(())
     set_capabilities(())
 
 
 def limit_capabilities(keep: tuple[int, ...]) -> None:
-    """No program that is started from here on gets any but these."""
+    """Prevent programs started from here on from getting any capabilities but these."""
     for capability in range(64):
         if capability not in keep and _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
-            break  # there is no such one, or none to drop it with
+            break  # no such capability, or no right to drop it
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
 
 
 def set_capabilities(keep: tuple[int, ...], held: tuple[int, ...] = ()) -> None:
-    """This process, and no others again. Those that are `held` it has not, but can have later."""
+    """Set this process's capabilities to `keep`. It can later enable those in `held` too, but no others."""
     header = struct.pack("=II", 0x20080522, 0)
     kept = sum(1 << capability for capability in keep)
     may = kept | sum(1 << capability for capability in held)
@@ -193,9 +193,9 @@ def set_capabilities(keep: tuple[int, ...], held: tuple[int, ...] = ()) -> None:
 
 
 def seccomp(program: bytes, *, listen: bool = False) -> int:
-    """For this thread and all it starts; `prctl(PR_SET_NO_NEW_PRIVS, 1)` must come first.
+    """Install a system call filter for this thread and all it starts. Needs `prctl(PR_SET_NO_NEW_PRIVS, 1)` first.
 
-    With `listen`, returns a descriptor on which the filter's questions arrive.
+    With `listen`, return a descriptor on which the filter's notifications arrive.
     """
     buffer = ctypes.create_string_buffer(program, len(program))
     filter_ = struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(buffer))
@@ -203,14 +203,14 @@ def seccomp(program: bytes, *, listen: bool = False) -> int:
 
 
 def add_filter(program: bytes) -> None:
-    """One more, for this thread and all it starts, by a call that a session's own filter lets through."""
+    """Add a filter for this thread and all it starts, by a system call that the session's own filter permits."""
     buffer = ctypes.create_string_buffer(program, len(program))
     filter_ = ctypes.create_string_buffer(struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(buffer)))
     prctl(_PR_SET_SECCOMP, 2, ctypes.addressof(filter_))
 
 
 def landlock_abi() -> int:
-    """0 where the kernel has none."""
+    """Return the kernel's Landlock version; 0 if it has none."""
     try:
         return _call(_LANDLOCK_CREATE, "landlock", None, 0, 1)
     except OSError:
@@ -218,17 +218,17 @@ def landlock_abi() -> int:
 
 
 class Landlock:
-    """Rules for files, collected while there is still time, in force from `restrict` on. Asks no more than the ABI has."""
+    """A set of Landlock rules, in force from `restrict` on. Leaves out what the ABI does not support."""
 
     def __init__(self, abi: int, rights: int = -1, *, scoped: int = 0, network: int = 0) -> None:
-        """`rights`: the accesses that are refused unless allowed. `network`: those that are refused."""
+        """`rights`: file accesses to refuse unless allowed. `network`: network accesses to refuse."""
         self.everything = rights & ((1 << FS_BITS.get(abi, 16)) - 1)
         scoped, network = scoped if abi >= 6 else 0, network if abi >= 4 else 0
         attributes = struct.pack("=QQQ", self.everything, network, scoped)
         self._ruleset = _call(_LANDLOCK_CREATE, "landlock_create_ruleset", attributes, 24 if scoped else 16, 0)
 
     def allow(self, access: int, paths: Iterable[str]) -> None:
-        """These accesses, at and beneath those of these paths that are there."""
+        """Allow these accesses at and below the paths, as far as they exist."""
         for path in filter(os.path.exists, paths):
             allowed = access & self.everything & (-1 if os.path.isdir(path) else FILE)
             parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -239,6 +239,6 @@ class Landlock:
                 os.close(parent)
 
     def restrict(self) -> None:
-        """This thread and all it starts, for good."""
+        """Apply the rules to this thread and all it starts, permanently."""
         _call(_LANDLOCK_RESTRICT, "landlock_restrict_self", self._ruleset, 0)
         os.close(self._ruleset)

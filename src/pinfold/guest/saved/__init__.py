@@ -1,1 +1,1 @@
-"""Saved state: variables into bytes, in a copy of the session's process, and back, in a new one."""
+"""Saved state: turns variables into bytes in a copy of the session's process, and restores them in a new process."""

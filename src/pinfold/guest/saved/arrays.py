@@ -1,4 +1,4 @@
-"""How arrays, frames and arrow values are taken apart: views stay views of the same memory. Imports none of the libraries."""
+"""Reducers for arrays, frames and arrow values: views stay views of the same memory. Imports none of the libraries."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
     from .pickler import Pickler
 
 SPARE_BYTES = 1 << 16
-"""An arrow value that holds more than twice its own data and this is copied: it is a part of something larger."""
+"""An arrow value is copied if its buffers exceed twice its own data plus this: then it is part of a larger value."""
 
 HOLDERS = ("bytearray", "array", "mmap")
-"""Memory that can change, and that arrays are made over."""
+"""Types of mutable memory on which arrays can be built."""
 FRAME, VIEW = "frame", "view"
-"""How an array is saved: inside a frame, as a view of what others are views of too; or alone, by its number."""
+"""Stand for arrays saved inside a frame, or as a view of shared memory. Other arrays are represented by their id."""
 
 
 class Memory:
-    """Which arrays use the same memory, over all parts of a saving."""
+    """Which arrays use the same memory, in all parts of one save. Objects are identified by their id."""
 
     def __init__(self) -> None:
         self.shared: set[int] = set()
-        """Roots of which the arrays are saved as views."""
+        """Roots whose arrays are saved as views."""
         self.frames: dict[int, object] = {}
-        """Arrays inside of frames, kept alive. A frame never shows changes of another, so they share nothing."""
+        """Arrays inside frames, kept alive. A frame never shows changes of another, so they share nothing."""
         self.holders: set[int] = set()
-        """What has memory of arrays and is no array; kept alive by them."""
+        """Objects that are not arrays and own the memory of arrays, which keep them alive."""
         self.hidden: dict[int, int] = {}
-        """Roots that overlap others in ways that numpy does not tell, by the first of them."""
+        """Roots that overlap others in a way numpy does not show, each with the first root of its group."""
         self._ranges: dict[int, tuple[int, int]] = {}
         self._views: dict[int, dict[int, object]] = {}
-        """By root, the arrays that can be views of it."""
+        """For each root: the arrays that can be views of it."""
 
     def add(self, root: Any, value: Any, told: dict[int, set[int | str]]) -> None:
-        """Tell whose memory it is, and as what it is saved."""
+        """Record in `told` whose memory the array uses, and as what it is saved."""
         thing: int | str = FRAME if id(value) in self.frames else id(value)
         if thing is not FRAME and _is_plain(root) and _can_view(value):
             self._views.setdefault(id(root), {})[id(value)] = value
@@ -57,7 +57,7 @@ class Memory:
             told.setdefault(id(holder), set()).add(id(root))
 
     def share(self) -> None:
-        """From now on arrays that have their memory in common are saved as views."""
+        """Have arrays with common memory saved as views from now on."""
         self.shared.update(root for root, arrays in self._views.items() if len(arrays) > 1)
         first, end = 0, -1
         for key, (start, stop) in sorted(self._ranges.items(), key=lambda item: item[1]):
@@ -69,11 +69,11 @@ class Memory:
 
 
 def root_of(value: Any) -> Any:
-    """The array whose memory it uses."""
+    """Return the array whose memory this one uses."""
     array = sys.modules["numpy"].ndarray
     while True:
         base = value.base
-        if name_of(kind_of(base)) == "DummyArray":  # what `as_strided` leaves behind
+        if name_of(kind_of(base)) == "DummyArray":  # made by `as_strided`
             base = base.base
         elif type(base) is memoryview:
             base = base.obj
@@ -101,7 +101,7 @@ def array(pickler: Pickler, value: Any) -> object:
     memory = pickler.graph.memory
     memory.add(root, value, pickler.found.memory)
     if root is not value and value.size and _can_view(value) and _is_plain(root):
-        is_wider = value.nbytes > root.nbytes  # the same memory many times over
+        is_wider = value.nbytes > root.nbytes  # it repeats the same memory
         if is_wider or (id(root) in memory.shared and id(value) not in memory.frames):
             return _view(value, root)
     if not value.flags.writeable and not value.flags.forc:
@@ -110,7 +110,7 @@ def array(pickler: Pickler, value: Any) -> object:
 
 
 def dtype(pickler: Pickler, value: Any) -> object:
-    """Pickle does it; but the names of its fields are in a dict that is not shared on purpose."""
+    """Leave it to pickle, but ignore the shared dict of field names, which users do not share on purpose."""
     if value.fields is not None:
         pickler.graph.ignored.update(map(id, get_referents(value.fields)))
     return NotImplemented
@@ -142,9 +142,9 @@ def _file_array(value: Any, root: Any) -> object:
 
 
 def pandas_value(pickler: Pickler, value: Any) -> object:
-    """Pickle does it, but each frame gets arrays of its own.
+    """Leave it to pickle, but give each frame its own arrays.
 
-    Frames that show the same memory know of each other and copy before they write; what is read back does not.
+    Frames that use the same memory know of each other and copy before they write; restored frames would not.
     """
     memory, found = pickler.graph.memory, pickler.found
     if id(value) in memory.frames:
@@ -167,7 +167,7 @@ def pandas_value(pickler: Pickler, value: Any) -> object:
 
 
 def _inside(value: object) -> dict[int, object]:
-    """The arrays that a value of pandas keeps its data in, its own and numpy's."""
+    """Return the arrays, of pandas and of numpy, in which a pandas value keeps its data."""
     arrays: dict[int, object] = {}
     ahead: list[Any] = [value]
     known: set[int] = set()
@@ -186,7 +186,7 @@ def _inside(value: object) -> dict[int, object]:
 
 
 def arrow_value(_: Pickler, value: Any) -> object:
-    """A part of a larger value would take all of that with it."""
+    """Copy a value that is part of a larger one, because pickle would save all of the larger one with it."""
     if value.get_total_buffer_size() <= 2 * value.nbytes + SPARE_BYTES:
         return NotImplemented
     arrow = sys.modules["pyarrow"]

@@ -1,6 +1,6 @@
-"""Whether a value that was read back is what was saved. Looks at types, plain values and who shares what.
+"""Checks whether a value that was read back equals what was saved: types, plain values, and shared references.
 
-A library's own objects are taken at their type: what they keep inside is theirs to know.
+Of a library's objects only the type is compared, not what they hold.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from .pickler import ATOMS, has_own_ways
 from .reducers import PLAIN
 
 PAIRS = 100_000
-"""Compared of one variable; a larger one is sampled by its beginning."""
+"""Most pairs of values to compare for one variable; of a larger one only the beginning is compared."""
 
 ITEMS: tuple[tuple[Any, str], ...] = (
-    (OrderedDict, "items"),  # before its base: it has an order of its own
+    (OrderedDict, "items"),  # before its base class, because it has its own order
     (dict, "items"),
     (list, "__iter__"),
     (tuple, "__iter__"),
     (set, ""),
     (frozenset, ""),
 )
-"""What can be compared item by item, whatever a subclass says it holds."""
+"""Types to compare item by item, reading the real content even if a subclass overrides its methods."""
 NOT_KEPT = "what it refers to is not kept by any saved variable"
 OTHER_VALUE = "it would come back with another value"
 
 
 class Comparison:
-    """Of one part. `notes` is what the user should know of it."""
+    """Compares one variable. `notes`: what the user should know about it."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -41,7 +41,7 @@ class Comparison:
         self._keep: list[object] = []
 
     def compare(self, saved: object, read: object) -> str | None:
-        """Why it must not be called restored."""
+        """Return why the value would not be restored correctly, or None."""
         self._ahead = [(saved, read)]
         for _ in range(PAIRS):
             if not self._ahead:
@@ -100,7 +100,7 @@ class Comparison:
         return self._instance(kind, saved, read) if module_of(kind) == SESSION else None
 
     def _instance(self, kind: Any, saved: Any, read: Any) -> str | None:
-        """Of a class of the session's own. One that says itself what to save is believed, and what is not there is said."""
+        """Compare instances of a session's class. If it defines its own pickling, most differences become notes."""
         before, after = _attributes(saved), _attributes(read)
         pairs = [(name, before[name], after[name]) for name in before if name in after]
         left_out = [name for name in before if name not in after]
@@ -121,7 +121,7 @@ class Comparison:
 
 
 def _same_type(saved: type, read: type) -> bool:
-    """A class that was read back as well is another object, with the same name."""
+    """Return True if the types match. A session's class that was read back too is another object with the same name."""
     if saved is read:
         return True
     is_sessions = SESSION in (module_of(saved), module_of(type(saved)))
@@ -129,13 +129,13 @@ def _same_type(saved: type, read: type) -> bool:
 
 
 def _content(cell: CellType) -> object:
-    with suppress(ValueError):  # nothing in it yet
+    with suppress(ValueError):  # the cell is empty
         return cell.cell_contents
     return None
 
 
 def _is_unequal(saved: object, read: object) -> bool:
-    """In the eyes of its own class, if that can see."""
+    """Return True if the class's own `__eq__` says that the values differ, unless it fails or is not reflexive."""
     try:
         return bool(saved == saved) and not saved == read  # noqa: PLR0124, SIM201 - what it says of itself first
     except Exception:

@@ -1,6 +1,6 @@
-"""The functions that saved streams name, to make again what was saved. Called while a stream is read; decides nothing.
+"""The functions that saved streams call, by name, to make the saved values again.
 
-Their names and arguments are the format of what is stored: one may be added, none changed.
+Their names and arguments are part of the stored format: functions may be added, but none changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _set_type_attribute = type.__setattr__
 
 
 def make_code(magic: bytes, marshalled: bytes) -> CodeType:
-    if magic != MAGIC_NUMBER:  # what another version compiled could crash this one
+    if magic != MAGIC_NUMBER:  # code compiled by another version could crash this one
         raise ValueError("it holds code that another version of Python compiled")
     return loads(marshalled)  # noqa: S302 - the bytes are the session's own
 
@@ -37,7 +37,7 @@ def fill_function(function: FunctionType, state: dict[str, Any]) -> None:
 
 
 def make_cached(function: Any, maxsize: int | None, typed: bool, attributes: dict[str, Any]) -> object:
-    """A function that remembers its results, with nothing remembered yet."""
+    """Make an `lru_cache` function with an empty cache."""
     from functools import lru_cache
 
     cached = lru_cache(maxsize=maxsize, typed=typed)(function)
@@ -76,7 +76,7 @@ def make_type_alias(name: str, value: object, parameters: tuple[object, ...]) ->
 
 
 def make_class(meta: Any, name: str, bases: tuple[type, ...], start: dict[str, Any]) -> type:
-    """A class without its attributes. The program's own hooks are not called: they were, when it was first made."""
+    """Make a class without its attributes. Does not call the program's hooks, which ran when it was first made."""
     meta = type(bases[0]) if meta is None else meta
     hushed: list[tuple[type, object]] = []
     for base in {kind: None for one in bases for kind in one.__mro__}:
@@ -92,7 +92,7 @@ def make_class(meta: Any, name: str, bases: tuple[type, ...], start: dict[str, A
 
 
 def _is_compiled(meta: type) -> bool:
-    """Whether classes of this kind are more than what Python makes of any class: `ctypes.Structure`."""
+    """Return True if a compiled metaclass adds to its classes, as that of `ctypes.Structure` does."""
     above = [kind for kind in meta.__mro__ if kind not in (type, object)]
     hooks = [dict_of(kind).get(name) for kind in above for name in ("__new__", "__init__")]
     return any(hook is not None and type(hook) not in (FunctionType, staticmethod) for hook in hooks)
@@ -105,7 +105,7 @@ def fill_class(kind: type, attributes: dict[str, Any]) -> type:
 
 
 def finish_class(kind: type, state: tuple[object, dict[str, Any], list[type] | None]) -> None:
-    """`state[0]` was its methods, already in place: what its attributes hold may need them to be read."""
+    """Set the attributes. The methods, `state[0]`, are already set, because reading the attributes may need them."""
     _, attributes, registered = state
     fill_class(kind, attributes)
     if registered is not None:
@@ -132,7 +132,7 @@ def make_enum(meta: Any, name: str, bases: tuple[type, ...], start: dict[str, An
 
 
 def finish_enum(kind: Any, state: tuple[object, dict[str, Any], dict[str, dict[str, Any]]]) -> None:
-    """Attributes, and what its members hold of their own."""
+    """Set the attributes of the enum and of its members."""
     _, attributes, held = state
     fill_class(kind, attributes)
     for name, own in held.items():
@@ -140,18 +140,18 @@ def finish_enum(kind: Any, state: tuple[object, dict[str, Any], dict[str, dict[s
 
 
 def make_value(plain: Any, kind: type, value: object) -> object:
-    """Of a subclass of a built-in type, without its own `__new__`, whose arguments were not kept."""
+    """Make an instance of a built-in type's subclass without its `__new__`, whose arguments were not kept."""
     return plain.__new__(kind, value)
 
 
 def fill_instance(made: object, state: tuple[dict[str, Any], dict[str, Any] | None]) -> None:
-    """With this very dict of attributes: others have it too."""
+    """Set the attributes by using this same dict object, which others may reference too."""
     object.__setattr__(made, "__dict__", state[0])
     for name, value in (state[1] or {}).items():
         object.__setattr__(made, name, value)
 
 
-# Modules and what is found by name
+# Modules and objects found by name
 
 
 def module(name: str) -> ModuleType:
@@ -159,7 +159,7 @@ def module(name: str) -> ModuleType:
 
 
 def find_import(path: str) -> object:
-    """`module:name`"""
+    """Import what is at `module:name`."""
     module_name, _, names = path.partition(":")
     found: object = module(module_name)
     for name in names.split("."):
@@ -172,11 +172,11 @@ def fill_module(made: ModuleType, state: dict[str, Any]) -> None:
 
 
 def attribute(module_name: str, name: str) -> object:
-    """What lives in a module, once in each process."""
+    """Return an object that each process has its own of, in a module."""
     return getattr(import_module(module_name), name)
 
 
-# Values whose identity or inside pickle does not keep
+# Values whose identity or content pickle does not keep
 
 
 def dead_reference() -> object:
@@ -192,7 +192,7 @@ def make_collection(base: Any, kind: type, args: tuple[object, ...]) -> object:
 
 
 def make_exception(kind: type[BaseException], args: tuple[object, ...]) -> BaseException:
-    """Without its `__init__`, whose arguments were not kept."""
+    """Make an exception without its `__init__`, whose arguments were not kept."""
     made = kind.__new__(kind, *args)
     made.args = args
     return made
@@ -200,7 +200,7 @@ def make_exception(kind: type[BaseException], args: tuple[object, ...]) -> BaseE
 
 def fill_exception(made: BaseException, state: tuple[dict[str, Any] | None, Any, Any, bool]) -> None:
     attributes, made.__cause__, made.__context__, suppress = state
-    made.__suppress_context__ = suppress  # naming a cause sets it
+    made.__suppress_context__ = suppress  # setting the cause has changed it
     for name, value in (attributes or {}).items():
         setattr(made, name, value)
 
@@ -216,7 +216,7 @@ def make_view(holder: Any, format_: str, shape: tuple[int, ...], read_only: bool
 
 
 def array_view(root: Any, layout: tuple[int, tuple[int, ...], tuple[int, ...], Any, bool, type]) -> object:
-    """A part of another array's memory."""
+    """Make an array that uses part of another array's memory."""
     ndarray: Any = import_module("numpy").ndarray
     offset, shape, strides, dtype, writable, kind = layout
     memory = root if root.flags.c_contiguous else root.T
@@ -225,7 +225,7 @@ def array_view(root: Any, layout: tuple[int, tuple[int, ...], tuple[int, ...], A
         view = view if kind is ndarray else view.view(kind)
     else:
         view = ndarray.__new__(kind, shape, dtype, memory, offset, strides)
-        view.__dict__.update(root.__dict__)  # an array in a file: a part of it knows that too
+        view.__dict__.update(root.__dict__)  # a memmap: its views have its attributes too
     if view.flags.writeable and not writable:
         view.flags.writeable = False
     return view
@@ -243,7 +243,7 @@ def file_array(path: str, mode: str, layout: tuple[Any, tuple[int, ...], int, st
 
 
 def arrow_part(data: object, kind: str) -> object:
-    """A table, or the column or batch it was wrapped around."""
+    """Return the table, or the batch or column that was wrapped in a table."""
     table: Any = import_module("pyarrow.ipc").open_stream(data).read_all()
     if kind == "table":
         return table

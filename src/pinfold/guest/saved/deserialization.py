@@ -1,4 +1,4 @@
-"""Makes variables again, in a new process, from what `serialization` wrote. One that cannot be made is named, and the rest go on."""
+"""Restores variables in a new process from what `serialization` wrote. Reports failures and restores the rest."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from . import constructors
 from .introspection import cut, one_line
 
 AGAIN_S = 0.1
-"""Code that catches everything is told again."""
+"""After a timeout the alarm repeats at this interval, for code that catches all exceptions."""
 
 # Bound now: a program may replace these names in their modules.
 _signal, _setitimer, _REAL, _ALARM = signal.signal, signal.setitimer, signal.ITIMER_REAL, signal.SIGALRM
 
 
 class OutOfTime(BaseException):
-    """Not an Exception: the program's own handlers are not to take it for theirs."""
+    """Not an Exception, so that the program's own handlers do not catch it."""
 
 
 class TimeLimit:
-    """Between `with` and its end SIGALRM is ours; what was there before comes back."""
+    """Takes SIGALRM and the real-time timer for a `with` block, and restores them afterwards."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -50,7 +50,7 @@ class TimeLimit:
         _setitimer(_REAL, *self._timer)
 
     def run(self, work: Callable[[], Any]) -> Any:
-        """Raises OutOfTime when it takes too long in Python; nothing ends a call that never returns to it."""
+        """Run `work`. Raises OutOfTime if it takes too long, but cannot end a C call that does not return to Python."""
         try:
             self._running = True
             _setitimer(_REAL, self._seconds, AGAIN_S)
@@ -59,12 +59,12 @@ class TimeLimit:
             finally:
                 self._running = False
         finally:
-            # A second time, because the alarm may have cut in between the first and here.
+            # Set again, because the alarm may have interrupted between the first time and here.
             self._running = False
             _setitimer(_REAL, 0)
 
     def run_uncut(self, work: Callable[[], Any]) -> Any:
-        """A step of ours within `run` that must not be cut; what follows has its time anew."""
+        """Run a step within `run` that must not be interrupted. The time limit starts anew afterwards."""
         running, self._running = self._running, False
         try:
             return work()
@@ -83,40 +83,40 @@ Values = dict[str, object]
 Lookup = Callable[[str], object]
 
 LENGTH = Struct("<I")
-"""Of the JSON that a part begins with: which bytes stored apart its stream takes."""
+"""The length of the JSON header of a part, which lists the separately stored bytes that its stream needs."""
 SECONDS = 30.0
-"""For the program's own code while one part is read; a library that is imported for it counts too."""
+"""Time limit for the program's own code while one part is read, including imports of libraries."""
 
 SIZE = Struct("<Q")
 MISSING = (1 << 64) - 1
-"""The size of what the host does not have."""
+"""The size that the host sends for bytes it does not have."""
 
 
 class Entry(NamedTuple):
-    """One variable as it was saved, or why it was not. `needs` and `digest` name all the bytes it takes."""
+    """One variable as it was saved, or why it was not. `needs` and `digest` name all the bytes that it needs."""
 
     name: str
     kind: str
-    """`pickle`, `module` and `import` (by the name `of`), `alias` (the same object as `of`), `lost`."""
+    """`pickle`, `module` or `import` (of the name `of`), `alias` (the same object as `of`), or `lost`."""
     digest: str = ""
-    """SHA-256 of its bytes. Variables that share an object have one in common; of a package, what was imported in it."""
+    """SHA-256 of its bytes, which variables that share an object have in common; for a package, of its module list."""
     needs: Sequence[str] = ()
-    """Digests of the memory that is stored apart from them."""
+    """Digests of memory that is stored separately."""
     size: int = 0
-    """With what is apart."""
+    """All bytes, including those stored separately."""
     of: str = ""
     note: str = ""
-    """What the user should know of a variable that is restored."""
+    """What the user should know about a restored variable."""
     reason: str = ""
 
     def row(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields as JSON values, without empty ones."""
         fields = self._replace(needs=tuple(self.needs))._asdict()
         return {key: value for key, value in fields.items() if value or key in ("name", "kind")}
 
 
 class Label(NamedTuple):
-    """What became of a variable: `restored`, with what the user should know of it, or `lost`, with the reason."""
+    """The outcome for a variable: `restored`, with what the user should know, or `lost`, with the reason."""
 
     name: str
     status: str
@@ -124,17 +124,17 @@ class Label(NamedTuple):
 
 
 class Missing(Exception):
-    """Another variable is needed that is lost."""
+    """Something that the variable needs is lost; the text says what."""
 
 
 def restore(
     namespace: dict[str, object], entries: Iterable[Entry], read: Callable[[str], Memory], *, seconds: float = SECONDS
 ) -> list[Label]:
-    """Put what can be had of `entries`, in their order, into `namespace`; one label for each.
+    """Restore as many `entries` as possible, in order, into `namespace`. Return one label for each.
 
-    `read(digest)` gives stored bytes, or raises KeyError or OSError; it is never cut short. A bytearray, a new one each
-    time, becomes the memory of what is restored; all else is copied. Only what is whole is put there: a name that is
-    lost keeps what it had.
+    `read(digest)` returns stored bytes, or raises KeyError or OSError; it is never interrupted. If it returns a
+    bytearray, which must be a new one each time, that becomes the memory of the restored value; other types are copied.
+    Only complete values are set: a name that is lost keeps its value.
     """
     with TimeLimit(seconds) as bound:
         restoring = _Restoring(namespace, read, bound)
@@ -148,7 +148,7 @@ class _Restoring:
         self._bound = bound
         self._made: dict[str, object] = {}
         self._parts: dict[str, dict[str, object] | str] = {}
-        """What a digest gave: values by name, or why there are none."""
+        """By digest: the values by name, or why there are none."""
 
     def label(self, entry: Entry) -> Label:
         if entry.kind == "lost":
@@ -178,15 +178,15 @@ class _Restoring:
         return known[entry.name]
 
     def _module(self, entry: Entry) -> object:
-        """With what was imported inside it: `import xml.dom` binds `xml` only."""
+        """Import a module and the submodules that were loaded: `import xml.dom` binds only `xml`."""
         module = constructors.module(entry.of)
         for name in bytes(self._whole(entry.digest)).decode().split() if entry.digest else ():
-            with suppress(Exception):  # the package itself is there; a cell that wants this part is told
+            with suppress(Exception):  # the package itself is there; a cell that uses this submodule gets the error
                 constructors.module(name)
         return module
 
     def _part(self, digest: str) -> dict[str, object] | str:
-        """Several variables come from one: its failure is told to each of them."""
+        """Return the values of a part, or why it failed, which then holds for each of its variables."""
         try:
             return read_part(self._whole(digest), self._whole, self._of_name, self._namespace)
         except BaseException as error:
@@ -199,7 +199,7 @@ class _Restoring:
             raise Missing(f"it holds {cut(name)!r}, which is lost") from None
 
     def _whole(self, digest: str) -> bytearray:
-        """Its own copy, because two arrays with equal bytes are still two."""
+        """Return the checked bytes, always a new copy, because two arrays with equal bytes are still two."""
         try:
             data: Memory = self._bound.run_uncut(lambda: self._read(digest))
         except (KeyError, OSError):
@@ -216,7 +216,7 @@ def _why_lost(error: BaseException) -> str:
 
 
 def read_part(data: Memory, apart: Callable[[str], Memory], of_name: Lookup, namespace: Values) -> Values:
-    """The values by name. What it needs that is stored apart is asked for by digest, other variables by name."""
+    """Return the values by name. `apart` reads separately stored bytes by digest; `of_name` returns other variables."""
     view = memoryview(data)
     start = LENGTH.size
     end = start + LENGTH.unpack_from(view)[0]
@@ -243,7 +243,7 @@ class Unpickler(_Unpickler):
         return self._of_name(pid) if pid else self._namespace
 
     def find_class(self, module: str, name: str, /) -> Any:
-        """What is only known by its name in the session must be there already, and not be what is being read."""
+        """Look a name of the session up with `of_name`: it must exist already, and not be what is being read."""
         if module != "__main__":
             return super().find_class(module, name)
         first, *rest = name.split(".")
@@ -254,10 +254,10 @@ class Unpickler(_Unpickler):
 
 
 def restore_session(namespace: dict[str, object], told: Mapping[str, Any], fd: int) -> list[dict[str, object]]:
-    """What became of each variable. `fd` leads to the host, which has the bytes."""
+    """Restore the session's variables and return a label for each. `fd`: socket to the host, which has the bytes."""
     around = told["around"]
     sys.path += [it for it in around["path"] if type(it) is str and it not in sys.path]
-    with suppress(OSError, ValueError):  # it is no longer there
+    with suppress(OSError, ValueError):  # the folder no longer exists
         os.chdir(around["folder"])
     host = socket(fileno=fd)
     try:

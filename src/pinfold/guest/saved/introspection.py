@@ -1,6 +1,6 @@
-"""What types and modules say of themselves, what a new process finds under a name, and why a value cannot be saved.
+"""What types and modules are, what a new process finds under a name, and why a value cannot be saved.
 
-Types are asked by way of `type`: a metaclass of the program's cannot get between.
+Reads the attributes of types through `type`, so that a metaclass of the program cannot interfere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 kind_of: Callable[[object], type[Any]] = type
-"""Its type, without what a type checker thinks of that."""
+"""`type`, annotated so that type checkers accept its result."""
 name_of: Callable[[type], str] = type.__dict__["__name__"].__get__
 module_of: Callable[[type], Any] = type.__dict__["__module__"].__get__
 dict_of: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
@@ -21,12 +21,12 @@ SESSION = "__main__"
 
 
 def paths_of(kind: type) -> list[str]:
-    """The full names of a class and its bases, nearest first."""
+    """Return the full names of a class and its bases, nearest first."""
     return [f"{module_of(base)}.{name_of(base)}" for base in type.mro(kind)]
 
 
 def import_name(module: object) -> str | None:
-    """The name under which a new process gets this module too."""
+    """Return the name under which a new process can import this module."""
     if type(module) is not ModuleType and not issubclass(type(module), ModuleType):
         return None
     own = vars(module)
@@ -37,13 +37,13 @@ def import_name(module: object) -> str | None:
 
 
 def is_named(value: object, module_name: object, path: object) -> bool:
-    """Whether a new process finds this very thing under its name."""
+    """Return True if a new process finds this same object under its name."""
     if type(module_name) is not str or type(path) is not str or module_name == SESSION:
         return False
     try:
         found: object = sys.modules.get(module_name)
         if found is None and module_name.partition(".")[0] in sys.modules:
-            found = import_module(module_name)  # a package may name a part of it that is not loaded
+            found = import_module(module_name)  # may be a submodule that is not loaded yet
         if import_name(found) is None:
             return False
         for name in path.split("."):
@@ -54,17 +54,17 @@ def is_named(value: object, module_name: object, path: object) -> bool:
 
 
 def full_name(value: object) -> str | None:
-    """`module:name` of a library's class or function, under which a new process finds it."""
+    """Return `module:name`, under which a new process finds a library's class or function; None if it has none."""
     if not callable(value):
         return None
-    if module_of(kind_of(value)) == SESSION:  # an object of the session's, or a class of a kind of its own
+    if module_of(kind_of(value)) == SESSION:  # an instance of a session's class, or of its metaclass
         return None
     module_name, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     return f"{module_name}:{path}" if is_named(value, module_name, path) else None
 
 
 def find_in_modules(wanted: Mapping[int, str], but: dict[str, object]) -> dict[str, str]:
-    """Of these objects, by number, the names of those that a module keeps too, with the module's name."""
+    """Find those of the objects `wanted`, given by id and name, that a module holds too. Return the module by name."""
     found: dict[str, str] = {}
     for module_name, module in list(sys.modules.items()):
         if module_name in ("builtins", "sys") or type(module) is not ModuleType or vars(module) is but:
@@ -75,9 +75,9 @@ def find_in_modules(wanted: Mapping[int, str], but: dict[str, object]) -> dict[s
 
 
 def find_in_library(kind: type) -> dict[int, tuple[str, str]]:
-    """Values of a class that its own module keeps under a name: `dataclasses.MISSING` is one wherever it is.
+    """Return values of a class that its own module keeps under a name, such as `dataclasses.MISSING`.
 
-    Only those that are not changed: of the standard library's, and of others those that hold nothing.
+    Only values that do not change: all in the standard library, and in other libraries those that hold nothing.
     """
     module_name = module_of(kind)
     module = sys.modules.get(module_name) if type(module_name) is str else None
@@ -92,26 +92,26 @@ def find_in_library(kind: type) -> dict[int, tuple[str, str]]:
 
 
 def is_empty(value: object) -> bool:
-    """Whether it can hold nothing: all it is good for is being itself."""
+    """Return True if the value has no state, so that only its identity matters."""
     kind = type(value)
     return kind.__itemsize__ == 0 and kind.__basicsize__ <= 32 and not getattr(value, "__dict__", None)
 
 
 def inner_modules(name: str) -> list[str]:
-    """`import xml.dom` binds `xml` only; a new process must import the rest of it as well."""
+    """Return the loaded submodules: `import xml.dom` binds only `xml`, so a new process must import these too."""
     loaded = [one for one in list(sys.modules) if type(one) is str and one.startswith(f"{name}.")]
     return sorted(one for one in loaded if "._" not in one and import_name(sys.modules.get(one)) == one)
 
 
 CHARS = 200
-"""Of a reason; it is a line, not a story."""
+"""Most characters of a reason, which is shown on one line."""
 
 
 OPEN_FILE = "an open file closes with its process; open it again"
 
 
 class Unsaved(Exception):
-    """This cannot be saved; the text says why, to the user."""
+    """The value cannot be saved; the text tells the user why."""
 
 
 LOST = {
@@ -154,7 +154,7 @@ LOST = {
     }.items()
     for path in paths.split()
 }
-"""By the full name of a type, for it and its subclasses."""
+"""Why a type and its subclasses cannot be saved, by the full name of the type."""
 
 
 def why_unsavable(kind: type) -> str | None:
@@ -162,7 +162,7 @@ def why_unsavable(kind: type) -> str | None:
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, with its kind where the program or a library said it."""
+    """Return the error in one line, with its type if the message comes from the program or a library."""
     try:
         text = " ".join(str(error).split())
     except BaseException:

@@ -1,7 +1,7 @@
-"""A pickler for one graph that is written in parts: it says what each part shares with the others.
+"""A pickler for one object graph that is written in parts. It records what each part shares with the others.
 
-Variables are referred to by name from outside their part, large memory leaves the stream, and the session's own
-functions and classes go by value. Finds out; what follows from it is decided in `serialization`.
+Other parts refer to a variable by its name, large memory is kept outside the stream, and the session's own functions
+and classes are pickled by value. This module only records; `serialization` decides what follows.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PROTOCOL = 5
 APART_BYTES = 1 << 20
 """Memory of at least this size is kept outside the stream, so that it is stored once and only when it changes."""
 NAMESPACE = ""
-"""How a stream refers to the session's variables as a whole."""
+"""How a stream refers to the session's namespace itself."""
 
 ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented)))
-"""Values that are what they are wherever they are: two equal ones cannot be told apart, or changed."""
+"""Immutable types whose identity does not matter: equal values are interchangeable."""
 CONTAINERS = frozenset((list, dict, set, bytearray))
-"""Pickled without asking us how."""
+"""Types that pickle handles without calling `reducer_override`."""
 _VALUES = """
 datetime.date datetime.datetime datetime.time datetime.timedelta datetime.timezone decimal.Decimal
 fractions.Fraction numpy.dtype numpy.generic pandas.Index pandas.api.extensions.ExtensionDtype
@@ -49,12 +49,12 @@ pandas._libs.tslibs.timestamps._Timestamp pandas.core.indexes.base.Index pathlib
 pyarrow.lib._Weakrefable re.Pattern uuid.UUID zoneinfo.ZoneInfo enum.Enum
 """
 VALUES = frozenset(_VALUES.split())
-"""Types without identity worth keeping, by full name, with their subclasses."""
+"""More types whose identity does not matter, by full name, with their subclasses."""
 LIVING = """
 os:environ os:environb sys:modules sys:path sys:argv sys:stdin sys:stdout sys:stderr sys:__stdin__ sys:__stdout__
 sys:__stderr__ builtins:__dict__ dataclasses:_EMPTY_METADATA matplotlib:rcParams numpy.random.mtrand:_rand
 """
-"""What every process has one of: a variable that holds it holds the new process's own."""
+"""Objects of which every process has its own: a restored variable holds that of the new process."""
 
 REDUCERS: dict[type, Reducer] = {
     types.BuiltinFunctionType: lambda _pickler, _value: NotImplemented,
@@ -108,47 +108,47 @@ BY_NAME: dict[str, Reducer] = {
     "weakref.WeakSet": reducers.weak_set,
     "weakref.WeakValueDictionary": reducers.weak_mapping,
 }
-"""For the type of that full name and its subclasses; looked up once a type."""
+"""Reducers for a type and its subclasses, by the type's full name; looked up once per type."""
 
 OWN_WAYS = ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__")
 HOOKS = ("__getattr__", "__getattribute__")
 
 
 class TooLarge(Exception):
-    """More bytes than a variable may have."""
+    """The variable has more bytes than allowed."""
 
 
 class TypeTraits(NamedTuple):
-    """What is to be known of a type before one of its values is taken apart."""
+    """What the pickler must know about a type before it reduces a value of it."""
 
     reducer: Reducer | None
     has_identity: bool = True
     kept: Mapping[int, tuple[str, str]] = {}
-    """Values that a module of its library keeps under a name."""
+    """Values that the type's module keeps under a name."""
     may_be_named: bool = False
-    """Whether its values are functions of a library's, in one way or another."""
+    """True if its values may be functions of a library, or other callables with a name."""
     is_sessions: bool = False
-    """Whether the session defined it."""
+    """True if the session defined the type."""
     has_own_ways: bool = False
-    """Whether the session also says how it is saved."""
+    """True if the session also defined how it is pickled."""
     has_hooks: bool = False
-    """Whether asking one of its values for a name runs the session's code."""
+    """True if reading an attribute of a value runs the session's code."""
     plain: type | None = None
-    """The built-in type that its values are one of."""
+    """The built-in base class that holds the value."""
 
 
 class Graph:
-    """What the parts of one saving have in common."""
+    """What the parts of one save have in common."""
 
     def __init__(self, namespace: dict[str, object]) -> None:
         self.namespace = namespace
         self.known: dict[int, str | tuple[str, str]] = {id(namespace): NAMESPACE}
-        """What is referred to: a variable by its name, what every process has by module and name."""
+        """Objects to refer to, by id: a variable by its name, an object of every process by module and name."""
         self.memory = arrays.Memory()
         self.ignored: set[int] = set()
-        """What libraries hand to all their values; it is not shared on purpose."""
+        """Objects that libraries share among all their values, so that sharing them means nothing."""
         self.whole: set[int] = set()
-        """Dicts that are the attributes of an object and something else too: it must come back as one."""
+        """Attribute dicts of objects that are also referenced elsewhere: both must be the same dict when restored."""
         self._how: dict[type, TypeTraits] = {}
         for module_name, _, name in (path.partition(":") for path in LIVING.split()):
             held = getattr(sys.modules.get(module_name), name, None)
@@ -156,7 +156,7 @@ class Graph:
                 self.known[id(held)] = (module_name, name)
 
     def add(self, name: str, value: object) -> None:
-        """A variable. Others refer to it by name, if it matters that it is this object."""
+        """Add a variable. Others refer to it by name if its identity matters."""
         kind = kind_of(value)
         if id(value) in self.known or kind in ATOMS or kind in (tuple, frozenset, types.BuiltinFunctionType):
             return
@@ -192,12 +192,12 @@ def _how(kind: Any) -> TypeTraits:
 
 
 def has_own_ways(kind: type) -> bool:
-    """Whether the session says how values of this class of its own are saved."""
+    """Return True if the session defines how values of this class are pickled."""
     return _defines(kind, OWN_WAYS)
 
 
 def _defines(kind: type, names: tuple[str, ...]) -> bool:
-    """Whether the session's own classes among its bases, and itself, do."""
+    """Return True if the class, or a base class that the session defined, defines one of these names."""
     return any(name in dict_of(base) for base in type.mro(kind) if module_of(base) == SESSION for name in names)
 
 
@@ -211,7 +211,7 @@ def _refuse(reason: str) -> Reducer:
 
 
 class Stream:
-    """Where the pickler writes: pieces, up to a size."""
+    """The pickler's output, in pieces, up to a size limit."""
 
     __slots__ = ("apart", "limit", "parts", "size", "texts")
 
@@ -220,21 +220,21 @@ class Stream:
         self.size = 0
         self.parts: list[bytes] = []
         self.apart: list[PickleBuffer] = []
-        """Memory the stream asks for in this order."""
+        """Memory kept outside the stream, in the order in which the stream reads it."""
         self.texts: list[bytes] = []
-        """Large bytes, which it asks for by number."""
+        """Large bytes objects, to which the stream refers by index."""
 
     def write(self, data: Any) -> None:
         self._count(len(data))
-        # Memory that is not the pickler's own may be gone when it is done.
+        # Other buffers than bytes may be freed before the pickler is done, so copy them.
         self.parts.append(data if type(data) is bytes else bytes(data))
 
     def length(self) -> int:
-        """Of what is not apart."""
+        """Return the length of the stream without the memory kept apart."""
         return sum(map(len, self.parts))
 
     def put_apart(self, buffer: PickleBuffer) -> bool:
-        """Whether it stays in the stream, as the pickler wants to hear it."""
+        """Take a buffer out of the stream if it is large. True if it stays, as pickle's callback must return."""
         size = buffer.raw().nbytes
         if size < APART_BYTES:
             return True
@@ -254,29 +254,29 @@ class Stream:
 
 
 class Found:
-    """What a part turned out to hold."""
+    """What the pickler found in one part. Objects are keyed by their id."""
 
     def __init__(self) -> None:
         self.uses: set[str] = set()
-        """Variables outside it that it refers to."""
+        """Variables outside the part that it refers to."""
         self.seen: dict[int, object] = {}
-        """Everything with an identity, kept alive so that no other object gets its number."""
+        """Every object whose identity matters, kept alive so that its id is not reused."""
         self.memory: dict[int, set[int | str]] = {}
-        """By whose memory it is: what is saved of it, each thing that is apart from the others once."""
+        """By the owner of the memory: how it is saved, with one item for each separate copy."""
         self.states: dict[int, object] = {}
-        """Dicts that are the attributes of an object of the session's."""
+        """Attribute dicts of objects of the session's classes."""
         self.twice: set[int] = set()
-        """Dicts that came constructors."""
+        """Dicts that were met more than once."""
         self.framed: set[int] = set()
-        """Arrays that belong to a frame already."""
+        """Arrays that already belong to a frame."""
         self.notes: list[str] = []
-        """What the user should know of it when it is restored."""
+        """What the user should know when the part is restored."""
         self.may_differ = False
-        """Whether only reading it back can tell that it comes back as it was."""
+        """True if only reading it back can show that it is restored as it was."""
 
 
 class Pickler(_Pickler):
-    """One part: the variables `own`, by value, with everything they hold."""
+    """Pickles one part: the variables `own`, by value, with everything they hold."""
 
     def __init__(self, stream: Stream, graph: Graph, own: dict[str, object]) -> None:
         super().__init__(stream, PROTOCOL, buffer_callback=stream.put_apart)
@@ -324,7 +324,7 @@ class Pickler(_Pickler):
         if how.has_own_ways:
             self.found.may_differ = True
             return NotImplemented
-        with suppress(AttributeError):  # it has slots only
+        with suppress(AttributeError):  # the object has only slots
             attributes = object.__getattribute__(obj, "__dict__")
             self.found.states[id(attributes)] = attributes
             if how.has_hooks or id(attributes) in self.graph.whole:

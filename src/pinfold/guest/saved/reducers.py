@@ -1,6 +1,6 @@
-"""How values are taken apart that pickle alone gets wrong, or not at all: code, classes, references, views.
+"""Reducers for values that pickle alone cannot save, or saves wrongly: code, classes, references, views.
 
-A reducer returns what `__reduce__` would, or NotImplemented for "as pickle does it".
+A reducer returns what `__reduce__` would, or NotImplemented to leave the value to pickle.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
     Reducer = Callable[[Pickler, Any], Any]
 
 MARSHAL = 2 if sys.version_info < (3, 14) else 5
-"""The last format without back references, whose bytes depend on how often a constant happens to be used."""
+"""The last format without back references, with which the bytes depend on the reference counts of constants."""
 _STATE = "__defaults__ __kwdefaults__ __annotations__ __doc__ __module__ __qualname__ __type_params__ __dict__"
 FUNCTION_STATE = tuple(_STATE.split())
 CLASS_START = ("__module__", "__qualname__", "__slots__", "__orig_bases__", "__classcell__")
-"""Given when a class is made; everything else is set afterwards, so that a class can hold itself."""
+"""Attributes given when a class is made; all others are set afterwards, so that a class can hold itself."""
 NOT_CLASS_STATE = ("__dict__", "__weakref__", "_abc_impl", "__classdictcell__", "__annotate_func__", "__slotnames__")
 HEAP_TYPE = 1 << 9
-"""Of a class that was made while Python ran."""
+"""The type flag of classes that were made at run time."""
 COMPILED = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
 BEHAVIOUR = (types.FunctionType, staticmethod, classmethod, property)
 
 
 class ClassMethods(NamedTuple):
-    """The methods of a class, put in place before anything else of it is read."""
+    """The methods of a class, which are restored before its other attributes are read."""
 
     kind: type
     attributes: dict[str, Any]
 
 
 class ModuleGlobals(NamedTuple):
-    """The globals of a module that a new process has too."""
+    """The globals of a module that a new process can import too."""
 
     module: str
 
 
 def has_name(value: object) -> bool:
-    """Whether a new process finds it under the name that it says it has."""
+    """Return True if a new process finds the value under its `__module__` and `__qualname__`."""
     return is_named(value, getattr(value, "__module__", None), getattr(value, "__qualname__", None))
 
 
@@ -63,7 +63,7 @@ def code(_: Pickler, value: types.CodeType) -> object:
 def cell(_: Pickler, value: types.CellType) -> object:
     try:
         content = value.cell_contents
-    except ValueError:  # nothing in it yet
+    except ValueError:  # the cell is empty
         return types.CellType, ()
     return types.CellType, (), (content,), None, None, constructors.fill_cell
 
@@ -168,16 +168,16 @@ def class_(_: Pickler, value: type) -> object:
 
 
 _UNNAMED = (type(None), type(Ellipsis), type(NotImplemented))
-"""Pickle has its own ways to these."""
+"""Types without an importable name, which pickle handles by itself."""
 
 
 def _meta(kind: type) -> type | None:
-    """Its own kind; None for that of its first base, which need not have a name."""
+    """Return the metaclass; None if it is that of the first base, as that metaclass need not have a name."""
     return None if type(kind) is type(kind.__bases__[0]) else type(kind)
 
 
 def _built_in(kind: type) -> object:
-    """Of Python's own, under another name than its own: `types.MappingProxyType`."""
+    """Find a built-in type by a name other than its own, such as `types.MappingProxyType`."""
     for module_name in ("types", "typing", "collections.abc"):
         for name, held in vars(sys.modules.get(module_name, types)).items():
             if held is kind:
@@ -192,17 +192,17 @@ def _parts(kind: type, own: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
         if name in NOT_CLASS_STATE:
             continue
         if type(held) in (types.MemberDescriptorType, types.GetSetDescriptorType) and held.__objclass__ is kind:
-            continue  # made with the class, for its slots
+            continue  # made by Python for the slots of the class
         if type(held) in COMPILED and held.__objclass__ is kind:
             raise Unsaved(f"the class {name_of(kind)} is not written in Python, and has no name to find it by")
         if name_of(kind_of(held)) == "CField" and module_of(kind_of(held)) == "_ctypes":
-            continue  # made for its `_fields_`
+            continue  # made by ctypes for its `_fields_`
         (methods if isinstance(held, BEHAVIOUR) else attributes)[name] = held
     return methods, attributes
 
 
 def _virtual_subclasses(kind: type) -> list[type] | None:
-    """Classes an abstract one was told to take for its own; None for a class that is not abstract."""
+    """Return the classes registered with an abstract class; None for a class that is not abstract."""
     abc = sys.modules.get("_abc")
     if abc is None or "_abc_impl" not in dict_of(kind):
         return None
@@ -222,14 +222,14 @@ def _enum(kind: Any) -> object:
     methods, attributes = _parts(kind, {key: own[key] for key in own if key not in members})
     attributes = {key: attributes[key] for key in attributes if not _is_generated(key)}
     start = {name: own[name] for name in ("__module__", "__qualname__") if name in own}
-    methods.pop("__new__", None)  # the one it keeps only finds members
+    methods.pop("__new__", None)  # the `__new__` that enum sets only looks members up
     args = (meta, name_of(kind), kind.__bases__, start, members)
     state = (ClassMethods(kind, methods), attributes, {name: more for name, more in held.items() if more})
     return constructors.make_enum, args, state, None, None, constructors.finish_enum
 
 
 def _is_generated(name: str) -> bool:
-    """Whether `enum` makes the attribute for every class or member."""
+    """Return True if `enum` makes the attribute for every class or member."""
     if name.startswith("__"):
         return name in ("__objclass__", "__new__", "__reduce_ex__", "__members__")
     return name.startswith("_") and name.endswith("_")
@@ -243,7 +243,7 @@ def class_methods(_: Pickler, value: ClassMethods) -> object:
 
 
 def plain_of(kind: type) -> type | None:
-    """The built-in type that its values are one of, if only classes of the session stand in between."""
+    """Return the built-in base class, if only classes of the session are between it and `kind`."""
     for base in type.mro(kind)[1:]:
         if base in PLAIN:
             return base
@@ -253,7 +253,7 @@ def plain_of(kind: type) -> type | None:
 
 
 def instance(value: object, plain: type | None, attributes: dict[str, Any] | None) -> Any:
-    """As pickle does it, but without the class's `__new__`, or with the very dict that holds its attributes."""
+    """As pickle does it, but without the class's `__new__`, or with the same dict object for the attributes."""
     make, args, *rest = value.__reduce_ex__(5)
     state, items, pairs = (*rest, None, None, None)[:3]
     if plain is not None:
@@ -273,7 +273,7 @@ PLAIN: dict[type, Callable[[Any], Any]] = {
     str: str.__str__,
     tuple: lambda value: tuple.__getitem__(value, slice(None)),  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]
 }
-"""How to get the plain value out of one of a subclass, whatever that says of itself."""
+"""How to get the plain value from an instance of a subclass, even if the subclass overrides its methods."""
 
 
 # Modules
@@ -287,14 +287,14 @@ def module(_: Pickler, value: types.ModuleType) -> object:
     return types.ModuleType, (value.__name__, value.__doc__), state, None, None, constructors.fill_module
 
 
-# Values that stand for others, or say less than they know
+# References, views and other values whose content pickle does not see
 
 
 def reference(pickler: Pickler, value: Any) -> object:
     target: object = value()
     if target is None:
         return constructors.dead_reference, ()
-    pickler.found.may_differ = True  # whether something else keeps it
+    pickler.found.may_differ = True  # the target survives only if something else holds it
     return kind_of(value), (target, value.__callback__)
 
 
@@ -323,7 +323,7 @@ def mapping_proxy(_: Pickler, value: types.MappingProxyType[Any, Any]) -> object
 
 
 def names_view(_: Pickler, value: object) -> object:
-    """`keys()`, `values()`, `items()` of a dict."""
+    """Reduce `keys()`, `values()` or `items()` of a dict."""
     return getattr(get_referents(value)[0], name_of(kind_of(value)).rpartition("_")[2]), ()
 
 
@@ -336,7 +336,7 @@ def match(_: Pickler, value: Any) -> object:
 
 
 def collection(pickler: Pickler, value: object) -> object:
-    """Of a subclass, without its `__init__`: pickle would call it with arguments that are not its own."""
+    """Reduce a subclass of a collection without its `__init__`, which pickle would call with the wrong arguments."""
     pickler.seen[id(value)] = value
     kind = kind_of(value)
     base: Any = next(one for one in type.mro(kind) if one in COLLECTIONS)
@@ -356,7 +356,7 @@ COLLECTIONS: dict[type, Callable[[Any], tuple[tuple[Any, ...], Any, Any]]] = {
     deque: lambda value: (((), value.maxlen), _deque.__iter__(value), None),
     set: lambda value: ((list(_set.__iter__(value)),), None, None),
 }
-"""How each of them is made: arguments, items, pairs; whatever a subclass says it holds."""
+"""How each type is made: arguments, items, pairs. Reads the real content, even if a subclass overrides its methods."""
 
 
 def exception(pickler: Pickler, value: BaseException) -> object:
@@ -371,7 +371,7 @@ def exception(pickler: Pickler, value: BaseException) -> object:
     built_in = next(base for base in kind.__mro__ if module_of(base) == "builtins")
     if built_in.__basicsize__ == BaseException.__basicsize__:
         return constructors.make_exception, (kind, value.args), state, None, None, constructors.fill_exception
-    make, args, *_ = value.__reduce__()  # it holds more than its arguments, and knows how
+    make, args, *_ = value.__reduce__()  # it holds more than its arguments, and its own `__reduce__` covers that
     return make, args, state, None, None, constructors.fill_exception
 
 

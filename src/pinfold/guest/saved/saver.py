@@ -1,4 +1,4 @@
-"""A copy of the session's process that tells the host what its variables are made of, and ends. Never the session again."""
+"""Saves the session's variables from a copy of its process: the copy sends them to the host and ends."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _dumps, _loads = dumps, loads
 
 
 class State(NamedTuple):
-    """What there is to be told."""
+    """What to save."""
 
     namespace: dict[str, object]
     cells: dict[str, int]
-    """Which bound each name."""
+    """The cell that bound each name."""
     flags: int
     path: Sequence[str]
-    """Where modules were looked for before the program said otherwise."""
+    """`sys.path` before the program changed it."""
 
 
 def leave_saver(state: State, fd: int, channel: int) -> None:
-    """As `save_and_end`, in a fork of this process that the program cannot wait for."""
+    """Run `save_and_end` in a fork of this process that the program cannot wait for."""
     try:
         with discard_sigchld():
             child = _fork_quietly()
@@ -46,9 +46,9 @@ def leave_saver(state: State, fd: int, channel: int) -> None:
                 try:
                     if _fork_quietly():
                         _exit(0)
-                except OSError:  # no room for another process; this one must never answer beside the original
+                except OSError:  # too many processes; this one must never answer cells alongside the original
                     _exit(1)
-                with suppress(OSError):  # at a fork it closes itself
+                with suppress(OSError):  # the channel may have closed itself at the fork
                     _close(channel)
                 _setsid()
                 save_and_end(state, fd)
@@ -58,16 +58,16 @@ def leave_saver(state: State, fd: int, channel: int) -> None:
 
 
 def _fork_quietly() -> int:
-    with catch_warnings():  # about threads, which the one that only reads does not need
+    with catch_warnings():  # the warning is about threads, which the fork does not need: it only reads
         simplefilter("ignore")
         return _fork()
 
 
 def save_and_end(state: State, fd: int) -> Never:
-    """Tell it all to `fd`, where the host listens."""
+    """Send everything to the host through `fd`, and exit."""
     try:
         _save(_socket(fileno=fd), state)
-    except BaseException:  # the host sees that no end was told
+    except BaseException:  # the host notices that the last message is missing
         _exit(1)
     _exit(0)
 
@@ -100,7 +100,7 @@ def _save(host: socket, state: State) -> None:
         tell=tell,
     )
     folder = ""
-    with suppress(OSError):  # it was removed
+    with suppress(OSError):  # the folder was removed
         folder = _getcwd()
     around = {"flags": state.flags, "folder": folder, "path": [it for it in sys.path if it not in state.path]}
     told = {"entries": [entry.row() for entry in entries], "cells": state.cells, "around": around}

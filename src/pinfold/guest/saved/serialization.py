@@ -1,8 +1,8 @@
-"""Turns the session's variables into bytes that another process can make them from again, with `deserialization`.
+"""Turns the session's variables into bytes from which another process can restore them with `deserialization`.
 
-Called in a copy of the session's process that runs no more cells: saving runs code of the program's
-(`__reduce__`, and reading back to compare), so the copy is not to become the session again. No threads, no files;
-the bytes go where `write` takes them.
+Called in a copy of the session's process that runs no more cells: saving runs code of the program (`__reduce__`, and
+reading back to compare), so the copy must not become the session again. Uses no threads and no files; the bytes go to
+`write`.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ Piece = bytes | memoryview
 
 
 SECONDS = 20.0
-"""For the code of one variable's own."""
+"""Time limit for the program's own code of one variable."""
 COMPARED_BYTES = 16 << 20
-"""A stream up to this size is read back and compared before it counts as saved; a longer one only if it may surprise."""
+"""A stream up to this size is read back and compared before it counts as saved; a longer one if it `may_differ`."""
 DEPTH = 10_000
-"""How deep values may be nested, where Python lets us say."""
+"""How deep values may be nested, where Python's recursion limit decides."""
 OPEN = ("builtins", SESSION)
-"""Modules of types in which memory is shared by the user's wish; what a library does inside is its own matter."""
+"""Modules of types whose values share memory because the user wants it, not because of a library's internals."""
 _NAMES = "__builtins__ __name__ __doc__ __loader__ __spec__ __package__ __file__ __cached__ _dh __warningregistry__"
 NOT_OURS = frozenset(_NAMES.split())
-"""Names every session has."""
+"""Names that every session has."""
 
 
 def save(
@@ -62,11 +62,11 @@ def save(
     skip: Mapping[str, str] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> list[Entry]:
-    """One entry per variable, in the order in which they are to be restored.
+    """Save the variables. Return one entry for each, in the order in which to restore them.
 
-    `write(digest, pieces)` gets all bytes of which the digest is not in `known`, before this returns.
-    `tell(name)` is called before the program's own code of that variable may run; a caller that had to end a copy
-    because it hung there passes the name in `skip`, with the reason that it is lost for.
+    Calls `write(digest, pieces)` for all bytes whose digest is not in `known`. Calls `tell(name)` before the program's
+    own code of that variable may run; if that hung and the copy had to be ended, the caller passes the name in `skip`
+    next time, with the reason why it is lost.
     """
     with _quiet(), TimeLimit(seconds) as bound:
         saving = _Saving(namespace, bound, each_bytes, tell or (lambda _name: None))
@@ -80,7 +80,7 @@ def save(
 
 
 class _Part:
-    """Variables that are saved as one, because they share what only they hold."""
+    """Variables that are saved together, because they share objects that only they hold."""
 
     def __init__(self, own: dict[str, object], stream: Stream, found: Found) -> None:
         self.own = own
@@ -89,7 +89,7 @@ class _Part:
         self.digest = ""
         self.needs: list[str] = []
         self.held: dict[str, Sequence[Piece]] = {}
-        """What there is to be stored of it, by digest."""
+        """The bytes to store, by digest."""
 
     def hold(self, pieces: Sequence[Piece]) -> str:
         digest = _digest(pieces)
@@ -98,7 +98,7 @@ class _Part:
 
 
 class VariableGroups:
-    """Names that belong together."""
+    """Groups of names that belong together (a union-find structure)."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._leader = {name: name for name in names}
@@ -114,7 +114,7 @@ class VariableGroups:
         self._leader[self.leader(one)] = self.leader(other)
 
     def sort_by_use(self, uses: Mapping[str, set[str]]) -> list[list[str]]:
-        """What is used comes first; names that use each other are joined."""
+        """Return the groups with used ones before their users. Joins names that use each other."""
         while True:
             graph: dict[str, set[str]] = {}
             for name in self._leader:
@@ -145,7 +145,7 @@ class _Saving:
         self._graph = Graph(namespace)
         self._modules: dict[str, str] = {}
         self._inner: dict[str, str] = {}
-        """Digests of the names of what was imported inside a package."""
+        """By package: the digest of the list of modules that were imported inside it."""
         self._imported: dict[str, str] = {}
         self._aliases: dict[str, str] = {}
         self._lost: dict[str, str] = {}
@@ -170,7 +170,7 @@ class _Saving:
         self._spread_losses()
 
     def _find_shared(self) -> None:
-        """Memory of arrays, and attributes of objects, that something else has too."""
+        """Find memory of arrays and attribute dicts of objects that are shared."""
         self._graph.memory.share()
         times = {key: 0 for part in self._parts for key in part.found.states}
         for found in (part.found for part in self._parts):
@@ -181,7 +181,7 @@ class _Saving:
         self._graph.whole.update(key for key, number in times.items() if number > 1)
 
     def _select_values(self, namespace: dict[str, object], skip: Mapping[str, str]) -> dict[str, object]:
-        """What is to be pickled. Modules, what is in them, and second names for a thing are not."""
+        """Return the variables to pickle: not modules, what is found in modules, or further names of one object."""
         graph, first = self._graph, dict[int, str]()
         values: dict[str, object] = {}
         for name, value in namespace.items():
@@ -202,7 +202,7 @@ class _Saving:
         return values
 
     def _add(self, own: dict[str, object]) -> None:
-        """Pickle these together, or have all of them lost."""
+        """Pickle these variables together; if that fails, all of them are lost."""
         name = next(iter(own))
         self._tell(name)
         try:
@@ -228,7 +228,7 @@ class _Saving:
         return _Part(own, stream, pickler.found)
 
     def _spread_losses(self) -> None:
-        """What holds a lost variable is lost."""
+        """Mark variables that hold a lost variable as lost too."""
         while True:
             kept: list[_Part] = []
             for part in self._parts:
@@ -244,7 +244,7 @@ class _Saving:
     # Variables together
 
     def group(self) -> None:
-        """One part for variables that share what has no name, or hold each other; in order of who holds whom."""
+        """Make one part of variables that share unnamed objects or hold each other; held ones come before holders."""
         self._note_parted()
         parts = {name: part for part in self._parts for name in part.own}
         groups = VariableGroups(parts)
@@ -265,7 +265,7 @@ class _Saving:
         self._spread_losses()
 
     def _note_parted(self) -> None:
-        """Say where memory that was one becomes several, and where a variable was an object of a module's."""
+        """Add notes to variables whose memory will no longer be shared, and to those that are copies of a module's."""
         holders, hidden = self._graph.memory.holders, self._graph.memory.hidden
         things: dict[int, list[set[int | str]]] = {}
         for part in self._parts:
@@ -294,7 +294,7 @@ class _Saving:
             self._notes.setdefault(name, []).append(note)
 
     def fit(self, cap_bytes: int) -> None:
-        """Smaller ones first, so that one large variable does not cost all others."""
+        """Keep what fits in `cap_bytes`, smaller parts first, so that one large variable does not cost all others."""
         total = 0
         for part in sorted(self._parts, key=lambda part: part.stream.size):
             total += part.stream.size
@@ -314,10 +314,10 @@ class _Saving:
             part.needs = [*apart, *texts]
             part.digest = part.hold([LENGTH.pack(len(header)), header, *part.stream.parts])
 
-    # Is it right
+    # Verification
 
     def compare(self, known: Container[str]) -> None:
-        """Read back what is small enough and was not before; what is not as it was is lost."""
+        """Read back parts that are new and small, or may differ. Variables that come back different are lost."""
         for part in self._parts:
             is_easy = part.stream.length() > COMPARED_BYTES or part.digest in known
             if is_easy and not part.found.may_differ:
@@ -331,7 +331,7 @@ class _Saving:
             except Unsaved as unsaved:
                 self._lose(part.own, str(unsaved))
             except BaseException as error:
-                if not is_large:  # else it may only have wanted to write to memory that is not its own
+                if not is_large:  # large memory is read-only here, so the failure may be only an attempt to write
                     self._lose(part.own, f"it cannot be read back: {one_line(error)}")
         self._drop()
 
@@ -353,7 +353,7 @@ class _Saving:
                 self._lost[name] = cut(difference)
             self._notes.setdefault(name, []).extend(comparison.notes)
 
-    # Out
+    # Output
 
     def send(self, known: Container[str], write: Callable[[str, Sequence[Piece]], None]) -> None:
         bytes_of: dict[str, Sequence[Piece]] = {}
@@ -398,7 +398,7 @@ def _megabytes(size: int) -> str:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Room for deep values, no warnings about old ways to pickle, and no collector that copies shared memory."""
+    """Allow deep values, suppress warnings, and stop the garbage collector, whose writes would copy shared memory."""
     depth, was_collecting = sys.getrecursionlimit(), isenabled()
     disable()
     sys.setrecursionlimit(max(depth, DEPTH))

@@ -1,1 +1,1 @@
-"""Frozen copies of the program's process: made, registered, woken."""
+"""Frozen copies of the program's process: making, registering and waking them."""

@@ -1,7 +1,7 @@
 """Frozen copies of the program's process, each the state after one cell. Made here; kept, woken and ended by the init.
 
-A copy is a sibling, not a child: the program can neither wait for it nor, as it is not dumpable, see it in /proc. A fork
-needs care: threads of libraries do not survive it.
+A copy is a sibling of the program's process, not a child: the program cannot wait for it, and cannot see it in /proc
+because it is not dumpable. A fork needs care, because it does not copy the threads of libraries.
 """
 
 from __future__ import annotations
@@ -24,58 +24,58 @@ from ..kernel.syscalls import CLONE_PARENT, PR_SET_DUMPABLE, clone, fork, prctl
 
 _LIBRARY = re.compile(rb"/\S*/lib(?:(?:g|i|)omp|\w*openblas)[^/\s]*\.so[^\s]*")
 _HARD = 2
-"""omp_pause_hard: the pool is given up, and made again when it is next used, here and in the copy."""
+"""omp_pause_hard: OpenMP ends its threads, and starts them again on the next use, here and in the copy."""
 _BLAS = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads")
 ENDING_S = 0.002
 
 MISSED = (b"polars-", b"tokio-rt-")
 JEMALLOC = b"jemalloc_bg_thd"
-"""Of an allocator, which sees to it by itself."""
+"""A thread of an allocator, which restarts it by itself after a fork."""
 
 # Bound now: a program may replace these names in their modules.
 _modules, _frames = sys.modules, sys._current_frames  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
 class ThreadPools:
-    """Of OpenMP and OpenBLAS: waiting for a thread that is not there, a copy would hang in its next loop or product."""
+    """Thread pools of OpenMP and OpenBLAS, paused for a fork: a copy that waits for a missing thread would hang."""
 
     def __init__(self) -> None:
         self._seen = 0
         self._known: set[bytes] = set()
         self._openmp: list[Any] = []
         self._blas: list[tuple[Any, Any]] = []
-        """How to ask each for its number of threads, and how to set it."""
+        """For each library: the functions that get and set its number of threads."""
         self.numbers: list[int] = []
-        """Of threads, as they were; a copy has one of each."""
+        """The numbers of threads before `pause`; in a copy each is 1."""
         self._databases: Databases | None = None
         self.are_left = False
-        """Threads that no copy has."""
+        """True if some threads remained that a copy will lack."""
 
     def pause(self, namespace: dict[str, object]) -> int:
-        """Before a copy is made. How many threads there are without which it may wait for ever: the program's own, most likely."""
-        if len(_modules) != self._seen:  # nothing new can have been loaded otherwise, as good as always
+        """Call before a copy is made. Return how many threads, most likely the program's own, it may hang without."""
+        if len(_modules) != self._seen:  # otherwise almost certainly no new library was loaded
             self._seen = len(_modules)
             self._find_libraries()
         for library in self._openmp:
             library.omp_pause_resource_all(_HARD)
         self.numbers = [get() for get, _ in self._blas]
         for _, put in self._blas:
-            put(1)  # a copy does with one; the others stay, and wait
+            put(1)  # a copy has only one; the other threads remain here, idle
         ours = sum(number - 1 for number in self.numbers)
         give_up_at = time.monotonic() + ENDING_S
         while self._openmp and _count_others() > ours and time.monotonic() < give_up_at:
-            time.sleep(ENDING_S / 10)  # those of OpenMP have been told to end
+            time.sleep(ENDING_S / 10)  # the threads of OpenMP are ending
         if _count_others() > ours and "duckdb" in _modules:
             self._databases = databases = Databases()
             databases.pause_all(namespace.values())
-            if _count_others() > ours:  # only now: where there was no default one, asking for it makes it
+            if _count_others() > ours:  # last, because this call makes a default connection if there was none
                 databases.pause(_modules["duckdb"].default_connection())
         left = _count_others() - ours
         self.are_left = left > 0
         return _count_needed(left)
 
     def resume(self) -> None:
-        """After it was made, in the one that goes on."""
+        """Call after the copy was made, in the process that continues."""
         for (_, put), number in zip(self._blas, self.numbers, strict=True):
             put(number)
         if self._databases is not None:
@@ -90,7 +90,7 @@ class ThreadPools:
             self._known.add(path)
             try:
                 library = ctypes.CDLL(os.fsdecode(path))
-            except OSError:  # it is gone from where it was loaded
+            except OSError:  # the file it was loaded from is gone
                 continue
             if b"openblas" in path:
                 names = [name for name in _BLAS if hasattr(library, name.format("set"))]
@@ -100,11 +100,11 @@ class ThreadPools:
 
 
 class Databases:
-    """Connections of duckdb's in the session, each without threads until `resume`; what they were asked stays open."""
+    """The session's duckdb connections, set to run without threads until `resume`; open results stay open."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, int]] = []
-        """Settings as they were, of the same database perhaps by way of several connections."""
+        """The old settings. One database may occur more than once, by several connections."""
 
     def pause_all(self, values: Iterable[object]) -> None:
         for value in list(values):
@@ -112,8 +112,8 @@ class Databases:
                 self.pause(value)
 
     def pause(self, connection: Any) -> None:
-        with suppress(Exception):  # it is closed, or has no such setting
-            cursor = connection.cursor()  # one of our own: the program's may be in the middle of a result
+        with suppress(Exception):  # the connection is closed, or has no such setting
+            cursor = connection.cursor()  # a separate cursor: the program may be reading a result with its own
             for name, least in (("threads", 1), ("async_threads", 0)):
                 (number,) = cursor.execute(f"SELECT current_setting('{name}')").fetchone()
                 if number != least:
@@ -127,7 +127,7 @@ class Databases:
 
 
 def _count_needed(others: int) -> int:
-    """Of so many other threads, those that are missed where they are not."""
+    """Return how many of `others` threads a copy needs and lacks."""
     if others <= 0:
         return 0
     kinds = [_name_of(task) for task in os.listdir("/proc/self/task")]
@@ -135,29 +135,29 @@ def _count_needed(others: int) -> int:
     known = sum(kind.startswith(MISSED) for kind in kinds)
     native = others - python - known - kinds.count(JEMALLOC)
     arrow: Any = _modules.get("pyarrow.lib")
-    if arrow is not None and native > 0:  # it begins anew after a fork, and nothing tells its threads from others
+    if arrow is not None and native > 0:  # it restarts its threads after a fork, and they have no names of their own
         native -= arrow.cpu_count() + arrow.io_thread_count()
     return python + known + max(0, native)
 
 
 def _name_of(task: str) -> bytes:
-    with suppress(OSError), open(f"/proc/self/task/{task}/comm", "rb") as file:  # it may have ended
+    with suppress(OSError), open(f"/proc/self/task/{task}/comm", "rb") as file:  # the thread may have ended
         return file.read().strip()
     return b""
 
 
 def _count_others() -> int:
-    """How many threads there are besides this one."""
+    """Return the number of threads besides this one."""
     return len(os.listdir("/proc/self/task")) - 1
 
 
 FREED = b"wake"
 SAVE = b"save"
 BRANCH = b"branch"
-"""What a copy is woken for: to be the session, to tell what its variables are made of and end, or to run beside the session."""
+"""The words that wake a copy: to become the session, to send its variables and end, or to run alongside the session."""
 
 COPY_S = 3.0
-"""For a copy to be made of a program with threads; a large one takes a second."""
+"""Time limit for copying a process with threads; a large one takes a second."""
 
 # Bound now: a program may replace these names in their modules.
 _close, _setsid, _exit, _pipe, _read, _write = os.close, os.setsid, os._exit, os.pipe, os.read, os.write
@@ -166,34 +166,35 @@ _kill, _poll, _POLLIN = os.kill, select.poll, select.POLLIN
 
 
 class Snapshots:
-    """`line` leads to the init."""
+    """Makes the copies. `line` is the socket to the init."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self._pools = ThreadPools()
 
     def leave_snapshot(self, cell: int, channel: int, namespace: dict[str, object]) -> tuple[bool, list[int]] | None:
-        """Leave a copy of the state after `cell`. None in the original.
+        """Leave a copy of the state after `cell`. Return None in the original.
 
-        In a copy it returns when that is woken, with whether it is only to be saved, and the descriptors it was given;
-        another copy is in its place then. `channel` is closed in copies: it ends with the process that answers on it.
+        In a copy it returns when the copy is woken: True if it is only to be saved, and the descriptors it was given.
+        Before that it leaves another copy in its place. Copies close `channel`, so that it ends with the process that
+        answers on it.
         """
         woken: tuple[bool, list[int]] | None = None
         threads = self._pools.pause(namespace)
         while True:
             wake, waker = _pair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with wake, waker:
-                prctl(PR_SET_DUMPABLE, 0)  # before: the copy must not be seen for a moment either
+                prctl(PR_SET_DUMPABLE, 0)  # before the fork, so that the copy is never visible
                 try:
                     pid = self._clone(alone=woken is not None or not self._pools.are_left)
-                except OSError:  # no room for another process: then this state is not kept
+                except OSError:  # too many processes: this state is not kept
                     pid = -1
                 if pid:
                     if woken is None or not woken[0]:
                         prctl(PR_SET_DUMPABLE, 1)
                     self._pools.resume()
                     told = dumps({"cell": cell, "pid": pid, "threads": threads}).encode()
-                    with suppress(OSError):  # the program has closed the line: the same
+                    with suppress(OSError):  # the program has closed the line: the state is not kept either
                         if pid > 0:
                             _send_fds(self._line, [told], [waker.fileno()])
                     return woken
@@ -203,19 +204,19 @@ class Snapshots:
                         _close(fd)
                     message, given = self._wait_until_woken(wake)
                     woken = message == SAVE, given
-                    self._pools.numbers = [1] * len(self._pools.numbers)  # the other threads are not there
+                    self._pools.numbers = [1] * len(self._pools.numbers)  # the fork did not copy other threads
                     if message == BRANCH:
                         prctl(PR_SET_DUMPABLE, 1)
-                        return woken  # a state in the middle of a cell is not gone back to: no copy takes its place
-                except BaseException:  # it must never answer beside the original
+                        return woken  # a state in the middle of a cell is never restored, so no copy takes its place
+                except BaseException:  # a copy must never answer cells alongside the original
                     _exit(1)
 
     def _clone(self, *, alone: bool) -> int:
-        """Beside this process: not its child. 0 in the copy."""
+        """Make the copy, a sibling of this process. Return its pid, or 0 in the copy. `alone`: there is one thread."""
         if alone:
             return clone(CLONE_PARENT | signal.SIGCHLD)
-        # Libraries with threads want to hear of a fork. A child is made their way, and from it, which has one thread
-        # and soon ends, the copy.
+        # Libraries with threads need their fork handlers called. So `fork` makes a child, and that child, which has one
+        # thread and soon ends, makes the copy.
         out, into = _pipe()
         try:
             with discard_sigchld():
@@ -225,7 +226,7 @@ class Snapshots:
                     return 0
                 _close(into)
                 into = -1
-                # Python may want to let a thread go first that the child does not have, and wait for it for ever.
+                # In the child, Python may wait without end for a thread that the child does not have.
                 ready = _poll()
                 ready.register(out, _POLLIN)
                 told = _read(out, 16) if ready.poll(COPY_S * 1000) else b""
@@ -240,7 +241,7 @@ class Snapshots:
 
     @staticmethod
     def _wait_until_woken(wake: socket.socket) -> tuple[bytes, list[int]]:
-        """Until it is woken. Never returns if it cannot be woken any more."""
+        """Block until this copy is woken. Exits if it can no longer be woken."""
         _setsid()
         message, given, _, _ = _recv_fds(wake, 16, 8)
         if message not in (FREED, SAVE, BRANCH):
@@ -250,12 +251,12 @@ class Snapshots:
 
 
 def _clone_and_exit(into: int) -> None:
-    """Ends this process; returns in the copy that it leaves, and whose number it has told."""
+    """Make the copy, write its pid to `into`, and exit. Returns only in the copy."""
     try:
         copy = clone(signal.SIGCHLD)
         if copy == 0:
             return
         _write(into, str(copy).encode())
-    except BaseException:  # it must never answer beside the original
+    except BaseException:  # a copy must never answer cells alongside the original
         _exit(1)
     _exit(0)

@@ -1,9 +1,8 @@
-"""The init's side of copies: which there are, how many, and who is ended when one of them is woken.
+"""The init's registry of copies: which exist, which to drop, and which processes end when a copy is woken.
 
-The program can say on the line whatever it likes, so that what counts is only what the kernel says of it too: who
-speaks, and whether the process it names is a child of ours. A state that was kept once is not given another copy,
-but by the one that was woken from it, or where the host asked for one: else a cell could have itself woken in
-place of the state before it.
+The program can send anything on the line, so the init relies only on what the kernel confirms: who sent a message, and
+that the process it names is a child of the init. A state that was kept once gets another copy only from the process
+woken from it, or where the host asked for one: otherwise a cell could have itself woken in place of an earlier state.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from ..kernel.processes import send_signal
 from .copies import BRANCH, FREED
 
 MOST = 16
-"""Copies of one session; of the older ones, those go first that are closest to another."""
+"""Most copies of one session. Of the older ones, the copy closest to its neighbours is dropped first."""
 RECENT = 6
-"""Always kept, unless memory runs out."""
+"""The newest copies, which are kept unless memory runs out."""
 LINE_BYTES = 256
 LINES = 512
-"""Heard at once, which is more than the line holds: a program that never stops talking must not keep us from the host."""
+"""Most messages read in one call, more than the line holds: a program that keeps sending must not hold up the init."""
 HIGHEST = 1 << 31
-"""Number of a cell, and of a process."""
+"""Numbers of cells and processes are below this."""
 _SENDER = struct.Struct("3i")
 _ROOM = socket.CMSG_SPACE(_SENDER.size) + socket.CMSG_SPACE(4)
 AGAIN_S = 0.0005
 LEAVING_S = 1.0
 ENDING_S = 2.0
-"""For SIGKILL to have ended everything; a fork bomb may outrun us for a while."""
+"""Time limit for SIGKILL to end everything; a fork bomb may make new processes for a while."""
 
 
 class Snapshot:
@@ -44,29 +43,29 @@ class Snapshot:
         self.cell = cell
         self.pid = pid
         self.threads = threads
-        """That ran when it was made, and do not run in it."""
+        """The number of threads that it lacks because they ran when it was made."""
         self.waker = waker
 
 
 class SnapshotRegistry:
-    """By the cell whose state they are; a state that is left twice is kept once."""
+    """The copies by the cell whose state they are; of one state only the newest copy is kept."""
 
     def __init__(self, line: socket.socket, runner: int) -> None:
         self.line = line
-        """Leads to the programs, whichever of them answers cells."""
+        """The socket on which the session's processes report copies."""
         self.runner = runner
-        """Who may leave copies of new states."""
+        """The process that may leave copies of new states."""
         self.reserved: set[int] = set()
-        """Children of ours that are no program's."""
+        """Children of the init that do not belong to the program."""
         line.setblocking(False)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._copies: dict[int, Snapshot] = {}
         self._seen: set[int] = set()
-        """States that have been kept."""
+        """Every state that was ever kept."""
         self._awaited: dict[int, int] = {}
-        """Of which state which process, woken from it, is to leave another copy."""
+        """For a state that is to get another copy: the process that leaves it."""
         self._last = self._highest = 0
-        """Number of a process: the one made last when we looked, and the highest there can be."""
+        """The last pid made when it was last read, and the highest pid that can exist."""
 
     @property
     def pids(self) -> set[int]:
@@ -77,7 +76,7 @@ class SnapshotRegistry:
         return sorted(self._copies)
 
     def accept_all(self) -> bool:
-        """The copies that have been left. Whether there can be more."""
+        """Register the copies reported so far. False if no more can come."""
         for _ in range(LINES):
             try:
                 message, with_it, _, _ = self.line.recvmsg(LINE_BYTES, _ROOM)
@@ -97,18 +96,18 @@ class SnapshotRegistry:
         return True
 
     def expect(self, cell: int) -> None:
-        """The host has the runner leave another copy of its state."""
+        """Accept another copy of this state from the runner, for which the host has asked."""
         self._awaited[cell] = self.runner
 
     def await_snapshot(self, cell: int, limit_s: float = LEAVING_S) -> None:
-        """Of this state, which one that was woken leaves in its place: the next request is to find it."""
+        """Wait until a woken copy of this state has left another in its place, so that the next request finds it."""
         give_up_at = time.monotonic() + limit_s
         while cell not in self._copies and (left := give_up_at - time.monotonic()) > 0:
             if select.select([self.line], [], [], left)[0] and not self.accept_all():
                 return
 
     def _parse_snapshot(self, message: bytes, sender: int, fds: list[int]) -> Snapshot | None:
-        """None if it is not what it says."""
+        """Return the reported copy; None if the report is malformed or not confirmed."""
         try:
             told = json.loads(message)
             cell, pid, threads = (told[name] for name in ("cell", "pid", "threads"))
@@ -131,7 +130,7 @@ class SnapshotRegistry:
         return Snapshot(cell, pid, threads, waker)
 
     def _is_free(self, pid: int) -> bool:
-        """A living child of ours that is nothing else yet: only then do we know who is meant, until we wait for it."""
+        """Return True if this is a living child of the init with no other role. Its pid is not reused until reaped."""
         if pid < 2 or pid in {self.runner, *self.reserved, *self.pids, *self._awaited.values()}:
             return False
         try:
@@ -148,16 +147,16 @@ class SnapshotRegistry:
             self.drop([self._most_redundant()])
 
     def last_of(self, cells: list[int]) -> Snapshot | None:
-        """Of these states, the last that is kept."""
+        """Return the copy of the last of these states that has one."""
         return next((self._copies[cell] for cell in reversed(cells) if cell in self._copies), None)
 
     def wake(self, cells: list[int], fds: list[int], word: bytes = FREED) -> Snapshot | None:
-        """The copy of the last of these states that is kept, given `fds`; None if none is."""
+        """Wake the copy of the last of these states that has one, and pass it `fds`. None if there is none."""
         for cell in reversed(cells):
             copy = self._copies.pop(cell, None)
             if copy is None:
                 continue
-            with copy.waker, suppress(OSError):  # or it is gone, and its end has not been heard of yet
+            with copy.waker, suppress(OSError):  # the copy has ended and is not reaped yet
                 socket.send_fds(copy.waker, [word], fds)
                 os.kill(copy.pid, signal.SIGCONT)
                 if word != BRANCH:
@@ -174,52 +173,52 @@ class SnapshotRegistry:
                 send_signal(copy.pid, signal.SIGKILL)
 
     def keep_only(self, cells: set[int]) -> None:
-        """Drop all others: they cannot be gone back to, or are of cells that never ran."""
+        """Drop all other copies: their states cannot be restored, or are of cells that never ran."""
         self.drop([cell for cell in self._copies if cell not in cells])
         self._seen &= cells
 
     def hold_after(self, cell: int) -> None:
-        """States after this one were left; what is kept of them may not run on, whatever it is."""
+        """Stop the copies of later states, so that a process that only claims to be a copy cannot run on."""
         for copy in self._copies.values():
             if copy.cell > cell:
                 os.kill(copy.pid, signal.SIGSTOP)
 
     def drop_oldest(self) -> bool:
-        """To make room; the newest stays. Whether there was one to drop."""
+        """Drop the oldest copy to free memory, but never the newest. False if there was none to drop."""
         if len(self._copies) < 2:
             return False
         self.drop([min(self._copies)])
         return True
 
     def forget_process(self, pid: int) -> bool:
-        """This process has ended, and its number may soon be another's. Whether it was a copy."""
+        """Forget a process that has ended, because its pid may be reused. True if it was a copy."""
         self._awaited = {cell: by for cell, by in self._awaited.items() if by != pid}
         cells = [copy.cell for copy in self._copies.values() if copy.pid == pid]
         self.drop(cells)
         return bool(cells)
 
     def end_all_but(self, spared: set[int]) -> None:
-        """Every process here that is neither a copy nor one of these."""
+        """End every process of the session except copies and `spared`."""
         spared = spared | self.pids | {os.getpid()}
         if not _end_all(lambda: self.list_processes() - spared):
             os.kill(-1, signal.SIGKILL)
-            os._exit(0)  # rather no session than one beside which something runs on
+            os._exit(0)  # better no session than one with a process that does not end
         self.accept_all()
         self._awaited = {cell: by for cell, by in self._awaited.items() if by in spared}
 
     def end_from(self, first: int, spared: set[int]) -> bool:
-        """Every process from this number on that is neither a copy nor one of these. Whether none is left."""
+        """End every process with a pid from `first` on, except copies and `spared`. True if none is left."""
         spared = spared | self.pids | {os.getpid()}
 
         def find() -> set[int]:
             others = {pid for pid in self.list_processes() - spared if pid >= first}
-            # When the numbers have begun again, which came later cannot be told.
+            # After the pids have wrapped around, it is unknown which process is newer.
             return others if self._last >= first else set()
 
         return _end_all(find) and self._last >= first
 
     def end_orphans(self, spared: set[int]) -> None:
-        """Processes whose parents have ended, with all that they started; neither copies nor these."""
+        """End processes whose parents have ended, and their descendants, except copies and `spared`."""
         self.accept_all()
         spared = spared | self.pids | {os.getpid()}
 
@@ -230,10 +229,10 @@ class SnapshotRegistry:
         _end_all(find)
 
     def list_processes(self) -> set[int]:
-        """All of this process namespace. Asked one by one: in /proc a process can hide, from us as well.
+        """Return all processes of this namespace. Tries each pid, because a process can hide in /proc, even from here.
 
-        When the numbers have begun again at the start, one that is higher than those we ask for is still our child, or
-        will be once its parent has ended.
+        If the pids have wrapped around, a process above the range tried is a child of the init, or will be once its
+        parent has ended.
         """
         with open("/proc/loadavg", encoding="ascii") as file:
             last = int(file.read().split()[-1])
@@ -257,7 +256,7 @@ def _list_children() -> set[int]:
 
 
 def _parse_ancillary(messages: list[tuple[int, int, bytes]]) -> tuple[int, list[int]]:
-    """Who sent it, by the kernel's word, and the descriptors it came with."""
+    """Return the sender's pid, as the kernel reports it, and the descriptors that came with the message."""
     sender, fds = 0, list[int]()
     for level, kind, data in messages:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
@@ -268,7 +267,7 @@ def _parse_ancillary(messages: list[tuple[int, int, bytes]]) -> tuple[int, list[
 
 
 def _is_there(pid: int) -> bool:
-    """As a process: `kill` takes the number of a thread for that of its process."""
+    """Return True if `pid` is a process. `kill` alone accepts the number of a thread too."""
     try:
         os.kill(pid, 0)
         os.close(os.pidfd_open(pid))
@@ -278,7 +277,7 @@ def _is_there(pid: int) -> bool:
 
 
 def _end_all(find: Callable[[], set[int]]) -> bool:
-    """Kill what it finds until that is nothing, and wait for those that are our children. Whether there was time for it."""
+    """Kill and reap the processes that `find` returns until it returns none. False if the time limit passed first."""
     give_up_at = time.monotonic() + ENDING_S
     while pids := find():
         if time.monotonic() > give_up_at:

@@ -1,6 +1,6 @@
-"""A session's init: puts its mounts in, guards its files, reaps, passes on interrupts, and reports the end.
+"""A session's init: attaches mounts, guards files, reaps processes, passes on interrupts, reports the session's end.
 
-It keeps the power to mount within the session and hears only the host. It never runs the program's code.
+It keeps the capability to mount within the session and obeys only the host. It never runs the program's code.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from .messages import MESSAGE_BYTES, Events, Request, read_request, send_answer
 from .mounts import attach_mounts, guard, mask_in_views, mount_branch_view, open_mount, unmount_branch_view
 
 CAPABILITIES = (2, 19, 21)
-"""To search folders, to see what processes use, to mount: within the session's own namespaces, no further."""
+"""To search folders, to see what processes use, and to mount; only within the session's own namespaces."""
 WRITES_ANY, BINDS_LOW = 1, 10
-"""Until the session begins, and the first while a view is mounted: it writes files with that power; the way out has a low port."""
+"""Held until the session begins: to write any file, also while a view is mounted, and to bind the low egress port."""
 FILL_BYTES_PER_S = 4 << 30
-"""Faster than programs take memory here; how soon to look again follows from it."""
+"""Faster than any program takes memory here; determines when memory must be checked next."""
 LOOK_AGAIN_S = (0.02, 2.0)
 ROOMY = 0.75
-"""Of the limit: above it older copies go."""
+"""The share of the memory limit above which older copies are dropped."""
 BACKLOG = 128
 RELAY_AGAIN_S = 0.1
-"""Between two relays: a program that ends them must not keep the init busy."""
+"""Pause between two relays, so that a program that kills them cannot keep the init busy."""
 
 
 class EgressListener:
-    """The way out of a session, seen from inside: a port of its loopback, which no program inside could take.
+    """A session's way to the network, seen from inside: a low port on its loopback, which no program inside could bind.
 
-    When a program connects, a relay is forked; one that is ended is made again. Made with the power to bind a low port.
+    Forks a relay when a program connects, and a new one if that ends. The constructor needs `BINDS_LOW`.
     """
 
     def __init__(self, asked: Request, events: Events, relays: set[int]) -> None:
-        """`relays`: where its process is noted, while there is one."""
+        """`relays`: the set that holds the relay's pid while there is one."""
         self._events = events
         self._relays = relays
         self.again_at: float | None = None
-        """When to listen again after one has ended."""
+        """When to listen again after a relay has ended."""
         self._path: str = asked["socket"]
         self._filter = bytes.fromhex(asked["filter"])
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -60,24 +60,24 @@ class EgressListener:
         self._events.watch(self._listener.fileno(), self._open_relay)
 
     def _open_relay(self) -> None:
-        """A program waits to be connected. From now on the relay listens."""
+        """Fork the relay when the first program connects. From then on the relay accepts connections."""
         self._events.unwatch(self._listener.fileno())
         try:
             relay = syscalls.fork()
-        except OSError:  # no room for another process now
+        except OSError:  # too many processes at the moment
             self.schedule_listening()
             return
         if relay == 0:
             try:
-                from ..tool_calls.egress import run_relay  # with asyncio: only where something connects
+                from ..tool_calls.egress import run_relay  # imports asyncio, so only when needed
 
                 run_relay(self._listener, self._path, self._filter)
             finally:
-                os._exit(0)  # it must never go on as an init
+                os._exit(0)  # the relay must never go on as an init
         self._relays.add(relay)
 
     def schedule_listening(self) -> None:
-        """There is no relay any more."""
+        """Call when the relay has ended."""
         self._relays.clear()
         self.again_at = time.monotonic() + RELAY_AGAIN_S
 
@@ -89,16 +89,17 @@ class EgressListener:
 class Init:
     def __init__(self, runner: int, control: int, begin: int, line: socket.socket) -> None:
         self._runner = runner
-        """What answers cells; 0 when it has ended and the host has not said yet what is to be woken in its place."""
+        """The process that runs cells; 0 after it has ended, until the host says which copy to wake instead."""
         self._candidate = 0
         """A copy that was woken and is not the runner yet."""
         self._state = 0
-        """The cell whose state that one is."""
+        """The cell whose state the candidate has."""
         self._branches: dict[int, str] = {}
-        """Where each has files of its own; empty: nowhere."""
-        self._before_branches: set[int] = set()  # processes
+        """By pid: the mount point of the branch's own files; empty if it has none."""
+        self._before_branches: set[int] = set()
+        """The processes that ran before the first branch."""
         self._held: tuple[int, ...] = ()
-        """Capabilities it does not use but while it mounts a view; none where nothing can be written."""
+        """Capabilities to enable only while a view is mounted; none if the session can write nothing."""
         self._savers: set[int] = set()
         self._kept = SnapshotRegistry(line, runner)
         self._freezer = Freezer(self._kept.list_processes, lambda: os.kill(-1, signal.SIGSTOP))
@@ -106,14 +107,14 @@ class Init:
         self._events = Events()
         self._workspace = ""
         self._places: list[str] = []
-        """Mounts the program may write to."""
+        """The mounts that the program may write to."""
         self._closing = False
         self._host = socket.socket(fileno=control)
         self._begin = begin
         self._oom_count: int | None = None
         self._oom_times = 0
         self._used = -1
-        """Tells how much memory the session's control group uses, where it has one."""
+        """The descriptor of the control group's memory statistics; -1 without a group."""
         self._memory = 0
         self._over = False
         self._next_look = 0.0
@@ -135,7 +136,7 @@ class Init:
         }
 
     def run(self) -> None:
-        """Never returns."""
+        """Run until the session ends. Never returns."""
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
         syscalls.limit_capabilities(CAPABILITIES)
         syscalls.set_capabilities((WRITES_ANY, BINDS_LOW, *CAPABILITIES))
@@ -148,7 +149,7 @@ class Init:
             self._check_memory()
 
     def _accept_copies(self) -> None:
-        if not self._kept.accept_all():  # every program is gone, of which we would be told for ever
+        if not self._kept.accept_all():  # all writers are gone, so the line would stay readable
             self._events.unwatch(self._kept.line.fileno())
 
     def _handle_message(self) -> None:
@@ -157,10 +158,10 @@ class Init:
             case b"interrupt" if self._runner:
                 send_signal(-self._runner, signal.SIGINT)
             case b"end" if self._runner:
-                # Not its group: a copy that it has just left is still in there. The rest ends with `_on_runner_exit`.
+                # Not its process group, which may still hold a copy it has just left. `_on_runner_exit` ends the rest.
                 send_signal(self._runner, signal.SIGKILL)
             case b"interrupt" | b"end":
-                pass  # it has ended already
+                pass  # the runner has ended already
             case b"close":
                 self._closing = True
                 if not self._runner:
@@ -183,7 +184,7 @@ class Init:
     def _handle_request(
         self, handler: Callable[[Request], Request | None], paper: int, reply: int, *given: int
     ) -> None:
-        """Answer the host, which waits. Descriptors are the `fds` of a request, and of its answer."""
+        """Answer a request of the host, which waits. Descriptors are in the `fds` of the request and the answer."""
         self._kept.accept_all()
         answer = handler({**read_request(paper), "fds": given}) or {}
         sent: list[int] = answer.pop("fds", [])
@@ -211,11 +212,11 @@ class Init:
             runner.write(json.dumps({**words, "writable": writable}).encode())
 
     def _guard(self, request: Request) -> Request:
-        """Files that need guarding now."""
+        """Guard the files that need it now."""
         answer: Request = {}
         for kind in ("masked", "pinned", "protected"):
             for item in request[kind]:
-                try:  # each alone: one that is gone must not stop the others
+                try:  # one by one, so that a missing file does not stop the others
                     guard({"masked": [], "pinned": [], "protected": [], kind: [item]})
                 except OSError as error:
                     answer = {"error": f"{error.filename}: {error.strerror}"}
@@ -224,7 +225,7 @@ class Init:
         return answer
 
     def _report_leftovers(self, _: Request) -> Request:
-        """Whether anything but copies can run while no cell does."""
+        """Report whether any process other than copies can run while no cell does."""
         self._reap()
         self._kept.accept_all()
         ours = {os.getpid(), self._runner} | self._processes_to_keep() | self._kept.pids
@@ -232,9 +233,9 @@ class Init:
         return {"running": bool(others) or not is_quiet(self._runner)}
 
     def _branch(self, request: Request) -> Request:
-        """Wake a copy to live beside the runner. Meanwhile the workspace is read-only: all of them share it.
+        """Wake a copy to run alongside the runner. The workspace is read-only meanwhile, because all of them share it.
 
-        `now`: the copy is one of a cell that runs, and about to come. `view`: it has files of its own there.
+        `now`: the copy is of a running cell and about to be reported. `view`: where to mount the branch's own files.
         """
         answer: Request = {}
         view, given, place = request["view"], list[int](), ""
@@ -262,7 +263,7 @@ class Init:
         return answer
 
     def _mount_view(self, view: Request) -> list[int]:
-        # Until its secrets are masked, whatever runs could read them there. What the host froze stays frozen.
+        # Until the secrets in the view are masked, running processes could read them. What the host froze stays frozen.
         freezer = Freezer(self._kept.list_processes, lambda: os.kill(-1, signal.SIGSTOP))
         with freezer.hold_still(view["workspace"]):
             syscalls.set_capabilities((WRITES_ANY, *CAPABILITIES))
@@ -272,7 +273,7 @@ class Init:
                 syscalls.set_capabilities(CAPABILITIES, held=self._held)
 
     def _adopt(self, request: Request) -> None:
-        """A branch is the runner from now on; everything else ends."""
+        """Make a branch the runner and end everything else."""
         self._runner = self._kept.runner = request["pid"]
         self._forget_branches()
         self._kept.end_all_but({self._runner} | self._kept.reserved)
@@ -284,7 +285,7 @@ class Init:
         self._branches = {}
 
     def _lock_places(self) -> None:
-        """Raises OSError where something is open for writing; then all is as it was."""
+        """Make the places read-only. Raises OSError if a file is open for writing, and then undoes what it did."""
         for path in self._places:
             try:
                 with open_mount(path) as tree:
@@ -299,7 +300,10 @@ class Init:
                 syscalls.set_mount_attributes(tree, 0, cleared=syscalls.ATTR_RDONLY)
 
     def _wake(self, request: Request) -> Request:
-        """Wake a copy, beside what runs: should it not come to life, nothing is lost. If asked, only one without threads."""
+        """Wake a copy while the runner keeps running, so that nothing is lost if the copy fails.
+
+        With `whole`, wakes only a copy that lacks no threads.
+        """
         self._kept.keep_only({0, *request["known"]})
         if self._candidate:
             send_signal(self._candidate, signal.SIGKILL)
@@ -312,9 +316,9 @@ class Init:
         return {"cell": copy.cell, "threads": copy.threads, "woken": is_wanted} if copy else {}
 
     def _promote_candidate(self, _: Request) -> None:
-        """The woken copy is the runner from now on, and all that the other one started ends.
+        """Make the woken copy the runner, and end all that the old runner started.
 
-        The copy it has left in its own place is known by now.
+        The copy that it left in its place is already registered.
         """
         self._runner = self._kept.runner = self._candidate
         self._candidate = 0
@@ -322,11 +326,11 @@ class Init:
         self._kept.hold_after(self._state)
 
     def _end_since(self, request: Request) -> Request:
-        """End what was started since a process got this number; the runner stays, and what is not its doing."""
+        """End the processes started since the one with this pid, except the runner and those it did not start."""
         return {"ended": self._kept.end_from(request["pid"], {self._runner} | self._processes_to_keep())}
 
     def _save(self, request: Request) -> Request:
-        """Have a copy tell the host what its variables are made of; another of the same state takes its place."""
+        """Have a copy send its variables to the host. It leaves another copy of the same state in its place."""
         copy = self._kept.last_of(request["cells"])
         if copy and copy.cell not in request["known"]:
             copy = self._kept.wake(request["cells"], request["fds"], SAVE)
@@ -348,7 +352,7 @@ class Init:
                 return
             if pid == 0:
                 return
-            self._kept.accept_all()  # what it said last
+            self._kept.accept_all()  # its last messages
             was_copy = self._kept.forget_process(pid)
             if pid == self._runner:
                 self._on_runner_exit(os.waitstatus_to_exitcode(status))
@@ -359,17 +363,17 @@ class Init:
             elif pid in self._branches:
                 unmount_branch_view(self._branches.pop(pid))
                 if not self._branches:
-                    # What a branch has left running must not write to the workspace now that one can.
+                    # The workspace becomes writable again, so end what branches have left running.
                     self._kept.end_orphans(self._before_branches | self._processes_to_keep() | {self._runner})
                     self._unlock_places()
             elif pid in self._savers:
                 self._savers.discard(pid)
-                self._is_killed_for_memory()  # that one was meant, not the next
+                self._is_killed_for_memory()  # updates the count, so that this kill is not blamed on the next process
             elif was_copy:
-                self._is_killed_for_memory()  # the same
+                self._is_killed_for_memory()  # for the same reason
 
     def _on_runner_exit(self, code: int) -> None:
-        """The runner has. With it ends what it started; the host decides which state is woken, if there is one."""
+        """Handle the runner's end: end what it started and report to the host, which decides which state to wake."""
         self._runner = 0
         self._over = self._over or self._is_killed_for_memory()
         self._kept.accept_all()
@@ -384,12 +388,12 @@ class Init:
             os._exit(0)
 
     def _processes_to_keep(self) -> set[int]:
-        """Branches, with what they have started, savers, a relay, and a copy that is about to be the runner."""
+        """Return branches with their descendants, savers, the relay, and the copy that is about to be the runner."""
         theirs = {one for pid in self._branches for one in descendants(pid)}
         return {*self._branches} | theirs | self._savers | self._kept.reserved | ({self._candidate} - {0})
 
     def _is_killed_for_memory(self) -> bool:
-        """Whether the kernel has ended a process for it since this was asked last."""
+        """Return True if the kernel has killed a process for lack of memory since the last call."""
         if self._oom_count is None:
             return False
         before, self._oom_times = self._oom_times, times_out_of_memory(self._oom_count)
@@ -397,12 +401,12 @@ class Init:
 
     @property
     def _watches_memory(self) -> bool:
-        """A control group bounds the session by itself; but older copies must make room before anything is ended."""
+        """True if memory must be checked here: even with a control group, older copies must be dropped in time."""
         is_bounded = self._oom_count is not None
         return bool(self._memory) and (not is_bounded or len(self._kept.cells) > 1 or bool(self._savers))
 
     def _poll_timeout(self) -> float:
-        """Seconds until there is something to look at; -1 if there never will be."""
+        """Return the seconds until the next check; -1 if there is none."""
         looks = [self._next_look] if self._watches_memory else []
         if self._way_out is not None and self._way_out.again_at is not None:
             looks.append(self._way_out.again_at)

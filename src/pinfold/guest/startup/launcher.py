@@ -1,8 +1,8 @@
-"""Stands between hosts and the zygote: trusted, small, and imports only the standard library.
+"""The launcher, between hosts and the zygote: trusted, small, and imports only the standard library.
 
-A session begins as a seed: forked from the zygote, shut in, waiting for its workspace. A host asks; the launcher opens
-the mounts, sends them into a seed, and hands the seed's ends to the host. Seeds are kept ready where sessions come and go.
-The zygote has seen foreign code and is given no power for any of this.
+A session begins as a seed: forked from the zygote, confined, waiting for its workspace. When a host asks, the launcher
+opens the mounts, sends them to a seed, and passes the seed's sockets to the host. Seeds are kept ready for hosts that
+open sessions often. The zygote has imported third-party code, so it gets no privileges for any of this.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .zygote_handle import FIRST_ID, INNER_ID, LONE_SESSIONS, SpareSession, Zygo
 
 SESSION_IDS = 60_000
 BUSY_POOL = 2
-"""Seeds kept once a host has asked twice, apart from the proof: it will ask again."""
+"""Seeds to keep once hosts have asked more than `LONE_SESSIONS` times, because they will probably ask again."""
 REFILL_AFTER_S = 0.001
-"""Quiet before seeds are made: the session just handed out goes first."""
+"""Idle time before seeds are made, so that the session just handed out goes first."""
 GROUP_AFTER_S = 0.2
-"""Quiet before a session that was made in a hurry is grouped: meanwhile the kernel lets no process begin or end."""
+"""Idle time before a session made on demand gets a control group: moving it blocks every process start and end."""
 RETRY_AFTER_S = 1.0
-"""Before the next try, where no seed could be made and none is waited for."""
+"""Pause after a seed could not be made, if no host waits for one."""
 SWEEP_S = 0.05
 
 
@@ -50,22 +50,22 @@ class Launcher:
         self._pool_size: int | None = settings["pool"]
         self._pool: deque[SpareSession] = deque()
         self._wanted: deque[tuple[Request, list[int]]] = deque()
-        """Requests that wait for a seed, each with its paper and where to answer."""
+        """Requests that wait for a seed, each with the descriptors of its file and of its reply socket."""
         self._zygotes: list[Zygote] = []
-        """With those that only wait for their last session to end."""
+        """All zygotes, including old ones whose last session has not ended."""
         self._warming: list[int] = []
-        """Where to say that the pool is full."""
+        """Reply sockets of hosts that wait for the pool to be full."""
         self._ungrouped: deque[SpareSession] = deque()
-        """Handed out in a hurry: moving a process between groups takes the kernel ten milliseconds and more."""
+        """Sessions handed out without a control group: moving a process takes the kernel ten milliseconds and more."""
         self._next: Zygote | None = None
         self._quiet_at = 0.0
 
     def serve(self) -> None:
-        """Until the host is gone. Leaves no process and no group behind."""
+        """Serve until the host is gone. Leaves no process and no control group behind."""
         try:
             self._enter_namespaces()
             self._zygote = self._new_zygote()
-            views = try_in_child(try_view) == ""  # while the zygote imports
+            views = try_in_child(try_view) == ""  # runs while the zygote imports
             hello = json.loads(self._zygote.hello())
             self._host.send(json.dumps({**hello, "views": views}).encode())
             self._events.watch(self._host.fileno(), lambda: self._handle_message(self._host, owner=True))
@@ -80,12 +80,12 @@ class Launcher:
                 self._groups.close()
 
     def _enter_namespaces(self) -> None:
-        """Without root, a user namespace where we have power, over a copy of the mounts. Root needs none: it mounts nothing."""
+        """Without root, enter a user namespace with privileges over a copy of the mounts. Root needs none."""
         self._groups = make_groups()
         if not self._is_root:
             enter_user_namespace(os.geteuid(), os.getegid())
             unshare(CLONE_NEWNS)
-            with suppress(OSError):  # where /proc/sys is read-only, each session still has its own bound
+            with suppress(OSError):  # if /proc/sys is read-only, each session still has its own limit
                 bound_watches(OF_ALL)
 
     def _new_zygote(self) -> Zygote:
@@ -97,7 +97,7 @@ class Launcher:
     # --- hosts
 
     def _handle_message(self, peer: socket.socket, *, owner: bool) -> None:
-        """A message of a host. With the owner ends the launcher."""
+        """Handle a message of a host. When the owner disconnects, the launcher ends."""
         try:
             message, fds, _, _ = socket.recv_fds(peer, MESSAGE_BYTES, 8)
         except OSError:
@@ -110,7 +110,7 @@ class Launcher:
             return
         try:
             self._handle_request(json.loads(message), fds, owner=owner)
-        except (OSError, ValueError, KeyError, TypeError):  # not a request of ours; the others must not suffer
+        except (OSError, ValueError, KeyError, TypeError):  # not a valid request; other hosts must not be affected
             for fd in fds:
                 os.close(fd)
 
@@ -134,7 +134,7 @@ class Launcher:
         try:
             peer, _ = listener.accept()
         except OSError:
-            return  # it is gone already
+            return  # the peer is gone already
         uid = struct.unpack("iII", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
         with suppress(OSError):
             if uid == self._uid:
@@ -144,7 +144,7 @@ class Launcher:
         peer.close()
 
     def _assign_sessions(self) -> None:
-        """Give what is ready to who waits; plant what is missing."""
+        """Hand ready seeds to waiting requests, and start the missing ones."""
         while self._wanted and self._pool:
             request, fds = self._wanted.popleft()
             self._hand_out(self._pool.popleft(), request, fds)
@@ -181,14 +181,14 @@ class Launcher:
     # --- seeds
 
     def _start_spare(self, *, ahead: bool) -> None:
-        """`ahead` of anyone who waits for it."""
+        """Ask the zygote for a seed. `ahead`: no host waits for it."""
         outer = FIRST_ID + 1 + self._count % SESSION_IDS if self._is_root else self._uid
         seed = SpareSession(self._zygote, outer)
         self._count += 1
         try:
             seed.start(ahead=ahead)
         except OSError:
-            return  # the zygote is gone, and its socket says so next
+            return  # the zygote is gone; the event loop will see its socket close
         self._zygote.unborn_seeds.append(seed)
 
     def _on_zygote(self, zygote: Zygote) -> None:
@@ -205,10 +205,10 @@ class Launcher:
             self._on_started(zygote.unborn_seeds.popleft(), received[0])
 
     def _replace_zygote(self, zygote: Zygote, hello: Request) -> None:
-        """The next zygote is up. Sessions of the last one live on in its process namespace."""
+        """Switch to the next zygote, which is up. Sessions of the old one continue in its process namespace."""
         self._next = None
         if hello:
-            self._zygote.sessions = 0  # it must do for another while
+            self._zygote.sessions = 0  # an error: keep the old zygote for another round
             self._drop(zygote)
             return
         old, self._zygote = self._zygote, zygote
@@ -226,7 +226,7 @@ class Launcher:
             pid = pid_of(pidfd)
             write_map(str(pid), (INNER_ID, INNER_ID), (seed.outer, seed.outer), privileged=self._is_root)
             if self._groups is not None and seed.is_ahead and not self._wanted:
-                # It has no other process yet: all it will start are in its group, and its init need not watch.
+                # It has no child yet, so all it starts are in its group, and its init need not watch memory.
                 seed.group = self._groups.make(f"s{pid}", [pid])
                 seed.group.limit_memory(self._settings["memory"])
                 seed.group.send_accounts(seed.control)
@@ -244,7 +244,7 @@ class Launcher:
         self._assign_sessions()
 
     def _discard(self, seed: SpareSession) -> None:
-        """It was not born."""
+        """Drop a seed that could not be started."""
         seed.close()
         if self._owners is not None:
             self._owners.forget(seed.outer)
@@ -254,14 +254,14 @@ class Launcher:
         seed.gate.close()
 
     def _group_late(self, seed: SpareSession) -> None:
-        """For its share of the processor. Its init goes on watching its memory: a process may slip past us."""
+        """Group a session for its share of the processor. Its init still watches memory: some process may be missed."""
         if self._groups is not None and seed.pidfd != -1:
             with suppress(OSError):
                 pid = pid_of(seed.pidfd)
                 seed.group = self._groups.make(f"s{pid}", [pid, *descendants(pid)])
 
     def _on_session_exit(self, seed: SpareSession) -> None:
-        """The session has ended."""
+        """Clean up after a session that has ended."""
         self._events.unwatch(seed.pidfd)
         os.close(seed.pidfd)
         seed.pidfd = -1
@@ -288,7 +288,7 @@ class Launcher:
             self._end()  # the host starts another launcher
 
     def _refuse(self, why: str) -> None:
-        """Tell the host that waits longest, and those that wait for nothing in particular."""
+        """Send the error to the request that waits longest, and to all hosts that wait for the pool."""
         waiting = [[reply] for reply in self._warming]
         self._warming.clear()
         if self._wanted:
@@ -298,7 +298,7 @@ class Launcher:
             for fd in papers:
                 os.close(fd)
 
-    # --- in quiet times
+    # --- idle work
 
     @property
     def _lacking(self) -> int:
@@ -313,7 +313,7 @@ class Launcher:
 
     @property
     def _is_starting(self) -> bool:
-        """One at a time is started: it takes a processor."""
+        """True while a seed is starting. Only one starts at a time, because it keeps a processor busy."""
         return bool(self._zygote.unborn) or not all(seed.is_ready for seed in self._pool)
 
     @property
@@ -321,9 +321,9 @@ class Launcher:
         return self._quiet_at if self._lacking > 0 else self._quiet_at + GROUP_AFTER_S
 
     def _maintain(self) -> None:
-        # Not only in quiet times: a launcher that is never left alone needs it most.
+        # Not only when idle: a launcher that is always busy needs this most.
         if self._zygote.sessions >= self._settings["recycle_after"] and self._next is None:
-            self._settings = {**self._settings, "warm": "now"}  # no session waits for it
+            self._settings = {**self._settings, "warm": "now"}  # no session waits for its imports
             self._next = self._new_zygote()
         if self._wanted or time.monotonic() < self._quiet_at or self._is_starting:
             return

@@ -1,7 +1,7 @@
-"""Sessions where user namespaces are refused. This process is trusted, stays unconfined, and imports no foreign code.
+"""The launcher of lite sessions, for systems that refuse user namespaces. Trusted, unconfined, standard library only.
 
-It starts one zygote for one workspace, shut in by Landlock and a system call filter before it imports anything, and has
-it fork sessions. It outlives the host just long enough to leave nothing behind: no process, control group or folder.
+It starts one zygote for one workspace, confined by Landlock and a system call filter before it imports anything, and
+has it fork sessions. It outlives the host just long enough to leave nothing behind: no process, group or folder.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .zygote_handle import PIPE_BYTES, exec_zygote
 
 SWEEP_S = 0.05
 GRACE_S = 0.5
-"""For sessions to end by themselves once they see us go."""
+"""Time for sessions to end by themselves after they see the launcher stop."""
 GIVE_UP_S = 10.0
 ANSWER_S = 60.0
-"""For the zygote: it imports libraries before its first answer."""
+"""Time limit for an answer of the zygote, which imports libraries before the first one."""
 
 
 class Lite:
@@ -44,14 +44,14 @@ class Lite:
         self._lifeline, self._alive_while_open = os.pipe()
 
     def serve(self) -> None:
-        """Until the host is gone."""
+        """Serve until the host is gone."""
         try:
             syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
             self._groups = make_groups()
             self._make_folder()
             channel = self._start_zygote()
             self._host.send(channel.recv(MESSAGE_BYTES) or b'{"error": "the zygote did not start"}')
-            self._events.watch(channel.fileno(), self._stop)  # it speaks only when asked
+            self._events.watch(channel.fileno(), self._stop)  # the zygote sends nothing unasked, so it has ended
             self._events.watch(self._host.fileno(), lambda: self._handle_message(channel))
             self._events.watch(os.pidfd_open(self._settings["host"]), self._stop)
             while self._alive:
@@ -71,7 +71,7 @@ class Lite:
         if self._zygote_pid == 0:
             try:
                 self._become_zygote(theirs, home)
-            except BaseException as error:  # must not fall back into our loop
+            except BaseException as error:  # must not fall back into the launcher's loop
                 theirs.send(json.dumps({"error": describe_error(error, "zygote")}).encode())
             os._exit(1)
         theirs.close()
@@ -92,7 +92,7 @@ class Lite:
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         if os.geteuid() == 0:
             uid, gid = settings["owner"]
-            with suppress(PermissionError):  # in some containers the kernel forbids it, and the groups stay
+            with suppress(PermissionError):  # in some containers the kernel forbids this, and the groups stay
                 os.setgroups([])
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
@@ -118,7 +118,7 @@ class Lite:
         try:
             answer, ends = self._start_session(zygote, paper)
         except TimeoutError:
-            self._stop()  # whatever it says now would be taken for another answer
+            self._stop()  # a late answer would be taken for that of the next request
             answer, ends = {"error": "the zygote does not answer"}, []
         except OSError as error:
             answer, ends = {"error": describe_error(error, "the session")}, []
@@ -127,7 +127,7 @@ class Lite:
             os.close(fd)
 
     def _start_session(self, zygote: socket.socket, paper: int) -> tuple[Request, list[int]]:
-        """The host's ends of a new session, which is already running."""
+        """Start a session. Return the answer, and the host's ends of its sockets and pipes."""
         self._count += 1
         folder = self._folder(f"session-{self._count}")
         request = read_request(paper)
@@ -149,11 +149,11 @@ class Lite:
                 return {"error": json.loads(message or b"{}").get("error", "the zygote is gone")}, []
             pidfd = received[0]
             pid = pid_of(pidfd)
-            if parent_of(pid) != self._zygote_pid:  # it has seen foreign code, and is not believed
+            if parent_of(pid) != self._zygote_pid:  # the zygote has run third-party code, so it is not trusted
                 os.close(pidfd)
                 return {"error": "the zygote gave a process that is not its own"}, []
             if self._groups is not None:
-                with suppress(OSError):  # without one the session's init watches its memory
+                with suppress(OSError):  # without a group the session's init watches its memory
                     group = self._groups.make(f"s{pid}", [pid])
                     group.limit_memory(request["memory"])
                     with socket.socket(fileno=os.dup(control[0])) as init:
@@ -167,7 +167,7 @@ class Lite:
         return {"folder": folder}, ends
 
     def _on_session_exit(self, pidfd: int, folder: str, group: Group | None) -> None:
-        """A session's init has ended, as a rule after everything else in it."""
+        """Clean up after a session's init has ended, normally as the session's last process."""
         self._events.unwatch(pidfd)
         os.close(pidfd)
         self._end_orphans()
@@ -176,16 +176,17 @@ class Lite:
             self._groups.remove(group)
 
     def _end_orphans(self) -> None:
-        """Ours is the zygote; what else has come to us was left behind by an init that did not end well."""
+        """End all children except the zygote: they were left behind by an init that did not end properly."""
         while orphans := [pid for pid in children() if pid != self._zygote_pid]:
             for pid in orphans:
                 send_signal(pid, signal.SIGKILL)
                 reap(pid)
 
     def _make_folder(self) -> None:
-        """Root's is there to pass through, not to look into; what lies in it is the owner's alone.
+        """Make the private folder. If it is root's, others may pass through it, but only the owner reads what is in it.
 
-        Locked while we live, and before it has its name, so that `pinfold cleanup` can tell one that was left behind.
+        It is locked while the launcher runs, from before it has its final name, so that `pinfold cleanup` recognises
+        folders that were left behind.
         """
         place, word = self._settings["temporary"], os.urandom(4).hex()
         unlocked, path = os.path.join(place, f".pinfold-{word}"), os.path.join(place, f"pinfold-lite.{word}")
@@ -230,7 +231,7 @@ class Lite:
 
 
 def _remove(folder: str) -> None:
-    """Everything that could write to it has ended."""
+    """Remove a folder, after every process that could write to it has ended."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:  # a program made it deeper than Python can follow

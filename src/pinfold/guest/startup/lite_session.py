@@ -1,12 +1,12 @@
-"""A lite session: an init that answers for the session's processes, and the runner, which serves cells.
+"""A lite session: an init that manages the session's processes, and the runner, which serves cells.
 
-No namespace ends what a program started. So every process of the session is within a Landlock domain of its own, which
-bounds whom its init can signal: a signal to everyone is then one to exactly the session. Where the kernel cannot do that,
-the init is the subreaper of whatever the program left behind and ends it one by one.
+There is no namespace whose end would end all processes. Instead every process of the session is in one Landlock domain,
+which limits whom the init can signal: a signal to everyone then reaches exactly the session. Where the kernel cannot do
+that, the init is the subreaper of the processes that the program leaves behind, and ends them one by one.
 
-Calls that Landlock does not judge (modes, owners and times of files; signals) are done by the init. What the program asked
-for is copied once, looked up once, and done to exactly what was found. So nothing it changes in the meantime, in its memory
-or among its files, makes a difference.
+The init performs calls that Landlock does not cover (modes, owners and times of files; signals). It copies the
+arguments once, looks the file up once, and acts on exactly that file, so changes that the program makes meanwhile, in
+its memory or its files, have no effect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RECEIVE, SEND = 0xC0502100, 0xC0182101
 NOTICE = struct.Struct("=QII iIQ6Q")
 ANSWER = struct.Struct("=QqiI")
 GO_ON = 1
-"""The kernel does the call itself."""
+"""The flag that lets the kernel perform the call itself."""
 AT_FDCWD, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH = -100, 0x100, 0x1000
 SET_ID = 0o6000
 TIME_NOW, TIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
@@ -60,15 +60,15 @@ _NAMES = {
 
 class PrivilegedCalls:
     def __init__(self, writable: list[str], folder: str) -> None:
-        """Files below these may be changed."""
+        """Allow changes to files below `writable` and `folder`."""
         self._places = [os.path.realpath(path) for path in (*writable, folder)]
 
     def serve(self, listener: int) -> None:
-        """Answer the one that waits."""
+        """Answer the thread that waits."""
         notice = bytearray(NOTICE.size)
         try:
             fcntl.ioctl(listener, RECEIVE, notice)
-        except OSError:  # it was interrupted, or is gone
+        except OSError:  # the caller was interrupted or is gone
             return
         id_, pid, _, number, _, _, *arguments = NOTICE.unpack(notice)
         failure, flags = 0, 0
@@ -135,7 +135,7 @@ class PrivilegedCalls:
 
     @contextmanager
     def _open_target(self, caller: _Caller, folder: int, path: int, flags: int) -> Generator[str]:
-        """A file that was looked up, whatever becomes of its name."""
+        """Look a file up and yield a path that leads to exactly that file, even if its name changes."""
         fd = caller.open(_to_signed(folder), caller.text(path) if path else b"", flags)
         try:
             where = os.readlink(f"/proc/self/fd/{fd}")
@@ -147,7 +147,7 @@ class PrivilegedCalls:
 
 
 class _Caller:
-    """The thread that waits, as seen from outside."""
+    """The waiting thread: its open files and memory, read through /proc."""
 
     def __init__(self, pid: int) -> None:
         self._proc = f"/proc/{pid}"
@@ -167,7 +167,7 @@ class _Caller:
             os.close(start)
 
     def text(self, address: int) -> bytes:
-        """May end at the end of a page: the next one need not be there."""
+        """Read a NUL-terminated string. Reads page by page, because the next page may not be mapped."""
         found = b""
         while len(found) < PATH_BYTES and b"\0" not in found:
             here = address + len(found)
@@ -175,7 +175,7 @@ class _Caller:
         return found.partition(b"\0")[0]
 
     def times(self, address: int, nanoseconds: int) -> tuple[int, int] | None:
-        """Of access and change, in nanoseconds; -1 for one to leave as it is, None where the caller gave none: now."""
+        """Return access and change time in nanoseconds, -1 for "leave as is". None if the caller gave none: use now."""
         if not address:
             return None
         seconds = struct.unpack("=4q", self._read(address, 32))
@@ -194,7 +194,7 @@ class _Caller:
 
 
 def _check_signal(target: int, *, thread: bool) -> int:
-    """Whether it is the session's own; the kernel then sends it."""
+    """Return `GO_ON`, so that the kernel sends the signal, if the target is in the session. Raises OSError if not."""
     if target == 0:
         return GO_ON
     family = processes.descendants()
@@ -208,14 +208,14 @@ def _check_signal(target: int, *, thread: bool) -> int:
 
 
 def _to_signed(number: int) -> int:
-    """The low half, as the kernel reads an int."""
+    """Return the low 32 bits as a signed number, as the kernel reads an int."""
     number &= 0xFFFFFFFF
     return number - (1 << 32) if number & 0x80000000 else number
 
 
 LOOK_AGAIN_S = (0.02, 2.0)
 COUNT_AGAIN_S = 0.25
-"""Root's processes are bounded by nothing but our counting them."""
+"""How often to count root's processes, which no kernel limit applies to."""
 
 
 def run_session(settings: Request, fds: list[int]) -> None:
@@ -248,7 +248,7 @@ def run_session(settings: Request, fds: list[int]) -> None:
 
 
 def _can_signal(pid: int) -> bool:
-    """The zygote: it has our user and is outside, so being refused is proof that the fence stands."""
+    """Try a signal to the zygote: same user, but outside the domain, so a refusal proves that the limit works."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -273,7 +273,7 @@ class _Init:
         self._freezer = processes.Freezer(lambda: {*processes.descendants()}, lambda: self._signal_all(signal.SIGSTOP))
 
     def run(self, word: socket.socket) -> None:
-        """Never returns."""
+        """Run until the session ends. Never returns."""
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
         _, fds, _, _ = socket.recv_fds(word, 1, 1)
         word.close()
@@ -281,7 +281,7 @@ class _Init:
         events.watch_children(self._reap)
         events.watch(self._host.fileno(), self._handle_message)
         events.watch(self._lifeline, lambda: self._end(-signal.SIGKILL))
-        for fd in fds:  # none if the runner has ended already
+        for fd in fds:  # empty if the runner has ended already
             events.watch(fd, partial(self._errands.serve, fd))
         self._reap()
         while True:
@@ -303,7 +303,7 @@ class _Init:
             case b"thaw":
                 self._freezer.thaw()
                 self._answer(fds, {})
-            case b"leftovers":  # whether anything can run while no cell does
+            case b"leftovers":  # asks if any process can run while no cell does
                 others = set(processes.descendants()) - {self._runner}
                 self._answer(fds, {"running": bool(others) or not processes.is_quiet(self._runner)})
             case _:
@@ -325,7 +325,7 @@ class _Init:
                     self._end(os.waitstatus_to_exitcode(status))
 
     def _end(self, code: int) -> None:
-        """Everything first, then the word that it has ended."""
+        """End every process of the session, then report the end to the host."""
         with suppress(ChildProcessError):
             while True:
                 self._signal_all(signal.SIGKILL)
@@ -346,11 +346,11 @@ class _Init:
 
     @property
     def _memory(self) -> int:
-        """The limit to watch; 0 where a control group does."""
+        """The memory limit to enforce here; 0 if a control group does."""
         return self._limit if self._oom_count is None else 0
 
     def _poll_timeout(self) -> float:
-        """Seconds until the session must be looked at; -1 if it need not be."""
+        """Return the seconds until the next check; -1 if there is none."""
         if not self._memory and not self._processes:
             return -1
         return max(0.0, self._next_look - time.monotonic())

@@ -1,4 +1,4 @@
-"""What the host, launchers, zygotes and inits tell each other, and how they wait for it. Only the trusted host asks."""
+"""Messages between host, launchers, zygotes and inits, and their event loop. Only the trusted host sends requests."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Request = dict[str, Any]
 
 
 def read_request(fd: int) -> Request:
-    """The JSON in a file of its own."""
+    """Read a request, which is JSON in a file of its own."""
     return json.loads(os.pread(fd, os.fstat(fd).st_size, 0))
 
 
 def send_answer(reply: int, words: Request, fds: Sequence[int] = ()) -> None:
-    """Closes `reply`."""
-    with socket.socket(fileno=reply) as peer, suppress(OSError):  # it no longer waits
+    """Send an answer and close `reply`."""
+    with socket.socket(fileno=reply) as peer, suppress(OSError):  # the peer no longer waits
         socket.send_fds(peer, [json.dumps(words).encode()], fds)
 
 
@@ -34,7 +34,7 @@ def describe_error(error: BaseException, what: str = "") -> str:
 
 
 class Events:
-    """Descriptors, each with what to call when it can be read."""
+    """An event loop: file descriptors, each with the function to call when it is readable."""
 
     def __init__(self) -> None:
         self._poll = select.epoll()
@@ -45,12 +45,12 @@ class Events:
         self._poll.register(fd, select.EPOLLIN)
 
     def watch_children(self, handler: Callable[[], None]) -> None:
-        """`handler` is called when a child has ended."""
+        """Call `handler` when a child has ended."""
         wake, wake_in = os.pipe()
         for fd in (wake, wake_in):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler nothing is written to it
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler the pipe gets no byte
 
         def on_wake() -> None:
             with suppress(BlockingIOError):
@@ -64,13 +64,13 @@ class Events:
             self._poll.unregister(fd)
 
     def handle_next(self, timeout_s: float) -> None:
-        # One at a time: a number that is closed and used again must not get an event of its former self.
+        # One event at a time: a descriptor that is closed and reused must not get an event of the old one.
         for fd, _ in self._poll.poll(timeout_s, 1):
             self._handlers[fd]()
 
 
 def serve_host(fd: int, name: str, serve: Callable[[socket.socket, Request], None]) -> None:
-    """Read the settings that the host sends first, and serve it until it is gone. It is told of a failure."""
+    """Read the settings that the host sends first, and serve the host until it is gone. Reports failures to it."""
     host = socket.socket(fileno=fd)
     os.set_inheritable(host.fileno(), False)
     settings = json.loads(host.recv(1 << 20))

@@ -1,7 +1,7 @@
-"""Builds the root a zygote or a session lives in, from what the current one holds; puts a session's mounts in and guards its files.
+"""Builds the root of a zygote or session from the current root, attaches a session's mounts, and guards its files.
 
-Needs the power to mount. What of the host's a session may see comes as detached mounts, with an owner inside. A view is a
-private overlay of the workspace: what the session changes goes to a folder of the host's.
+Needs the capability to mount. Host folders that a session may see come as detached mounts, owned by the session's user.
+A view is a private overlay of the workspace: what the session changes goes to a folder of the host.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .messages import Request
 
 
 class Owners:
-    """User namespaces that are only tables: what `uid` owns on disk, `outer` owns in the mount."""
+    """User namespaces used only as id maps: what `uid` owns on disk, `outer` owns in the mount."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[int, int, int], int] = {}
 
     def take(self, uid: int, gid: int, outer: int) -> int:
-        """A descriptor of the caller's own; every mount of a session that has the same owner is given the same table."""
+        """Return a descriptor that the caller must close. A session's mounts with the same owner share one map."""
         if (uid, gid, outer) not in self._made:
             self._made[uid, gid, outer] = _create_mapped_namespace(uid, gid, outer)
         return os.dup(self._made[uid, gid, outer])
@@ -37,7 +37,7 @@ class Owners:
 
 
 def open_tree(item: Request, outer: int, owners: Owners | None) -> int:
-    """The mount `item` asks for. With `owners`, what its owner has on disk belongs to `outer` in it."""
+    """Return the detached mount that `item` describes. With `owners`, its owner's files belong to `outer` in it."""
     path = item["source"]
     tree = syscalls.clone_mount(path, recursive=True)
     with ExitStack() as on_failure:
@@ -55,7 +55,7 @@ def _give_to(tree: int, owner: os.stat_result, outer: int, owners: Owners, *, ne
     try:
         syscalls.set_mount_attributes(tree, syscalls.ATTR_IDMAP, userns=userns)
     except OSError:
-        # Not every file system can; data that all may read is still of use.
+        # Not every file system supports this; a read-only mount is still useful for files that all may read.
         if needed:
             raise
     finally:
@@ -63,7 +63,7 @@ def _give_to(tree: int, owner: os.stat_result, outer: int, owners: Owners, *, ne
 
 
 def write_map(process: str, inner: tuple[int, int], outer: tuple[int, int], *, privileged: bool) -> None:
-    """Uid and gid of a new user namespace: `inner` inside is `outer` outside."""
+    """Map uid and gid of a new user namespace: `inner` inside is `outer` outside."""
     if not privileged:
         put(f"/proc/{process}/setgroups", "deny")
     put(f"/proc/{process}/uid_map", f"{inner[0]} {outer[0]} 1")
@@ -71,14 +71,14 @@ def write_map(process: str, inner: tuple[int, int], outer: tuple[int, int], *, p
 
 
 def enter_user_namespace(uid: int, gid: int) -> None:
-    """Where this process has power, and these ids are its own."""
+    """Enter a new user namespace, in which this process has all capabilities and these ids."""
     ids = os.geteuid(), os.getegid()
     syscalls.unshare(syscalls.CLONE_NEWUSER)
     write_map("self", (uid, gid), ids, privileged=False)
 
 
 def maps_up_to(number: int) -> bool:
-    """Whether these ids exist here: inside another container, root may be the only one."""
+    """Return True if ids up to `number` exist here: in another container, root may be the only id."""
     with open("/proc/self/uid_map", encoding="ascii") as table:
         return any(int(first) <= number < int(first) + int(count) for first, _, count in map(str.split, table))
 
@@ -91,7 +91,7 @@ def _create_mapped_namespace(uid: int, gid: int, outer: int) -> int:
             os.close(finished)
             os.read(done, 1)
         finally:
-            os._exit(0)  # whatever happens: there must be one launcher
+            os._exit(0)  # in any case: this child must not go on as a second launcher
     try:
         write_map(str(child), (uid, gid), (outer, outer), privileged=True)
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
@@ -104,26 +104,26 @@ def _create_mapped_namespace(uid: int, gid: int, outer: int) -> int:
 BASE = "/tmp"
 HOME = "/tmp/home"
 LAYERS = "/.pinfold-view"
-"""For the moment it takes; the program has not begun."""
+"""Exists only while the view is mounted, before the program starts."""
 BELOW, ABOVE = f"{LAYERS}/below", f"{LAYERS}/above"
 WHAT = "a private view of the workspace"
 EMPTY = "/etc/empty"
 BRANCHES = "/branch"
 MOST_BRANCHES = 8
-"""With files of their own. The program cannot write to what their places lie in."""
+"""Most branches with files of their own. The program cannot write to the folder that holds their mount points."""
 IN_VIEW = 0
-"""In place of a device: what is seen through a view has another one than the host sees."""
+"""Stands for any device number: files seen through a view have another device than on the host."""
 
 
 class Root:
-    """A root in the making. Take everything from the old one first, then `begin`, put it in and `enter`."""
+    """A new root. Call `take` for everything from the old root, then `begin`, then add the rest, then `enter`."""
 
     def __init__(self) -> None:
         self._trees: list[tuple[str, int, bool]] = []
         self._links: list[tuple[str, str]] = []
 
     def take(self, path: str, link: str | None, is_folder: bool) -> None:
-        """What `found` has found is there in the new root, read-only."""
+        """Add a path of the old root, as `find_existing` returns it, to the new root, read-only."""
         if link is not None:
             self._links.append((path, link))
         else:
@@ -132,7 +132,7 @@ class Root:
             self._trees.append((path, tree, is_folder))
 
     def begin(self, tmp_bytes: int) -> None:
-        """From here on the old root is out of sight. /tmp comes first: what was taken may lie beneath it."""
+        """Start the new root, which hides the old one. /tmp is mounted first, because taken paths may be below it."""
         syscalls.mount("root", BASE, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,nr_inodes=20k,mode=755")
         self.scratch("/tmp", tmp_bytes)
         for path, tree, is_folder in self._trees:
@@ -152,7 +152,7 @@ class Root:
         os.close(tree)
 
     def scratch(self, path: str, size: int) -> None:
-        """An empty writable folder of its own, at most `size` bytes."""
+        """Add an empty writable folder that holds at most `size` bytes."""
         self.folder(path)
         options = f"size={size},nr_inodes={max(1000, size >> 13)},mode=1777"
         syscalls.mount("scratch", BASE + path, "tmpfs", MS_NOSUID | MS_NODEV, options)
@@ -167,7 +167,7 @@ class Root:
         syscalls.mount("proc", BASE + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
 
     def lock_processes(self) -> None:
-        """What in /proc would change the machine: no capability is left to use it, and this is the second lock."""
+        """Make read-only what in /proc could change the machine: a second barrier, besides the missing capabilities."""
         for name in ("sys", "sysrq-trigger", "irq", "bus"):
             path = f"{BASE}/proc/{name}"
             if os.path.exists(path):
@@ -175,12 +175,12 @@ class Root:
                 make_read_only(path)
 
     def enter(self) -> None:
-        """Every process here is in it; the old one lies on it until `leave_old_root`."""
+        """Make it the root of every process here. The old root covers it until `leave_old_root`."""
         syscalls.pivot_to(BASE)
         lock_root()
 
     def folder(self, path: str) -> None:
-        """An empty one, to mount on."""
+        """Make an empty folder to mount on, with those above it."""
         if path != "/":
             self.folder(os.path.dirname(path))
             with suppress(FileExistsError):
@@ -188,7 +188,7 @@ class Root:
 
 
 def find_existing(paths: Iterable[str]) -> list[tuple[str, str | None, bool]]:
-    """Those that are there: each with where it leads, if it is a link, and whether it is a folder."""
+    """Return each existing path, with its target if it is a link, and whether it is a folder."""
     return [
         (path, os.readlink(path) if os.path.islink(path) else None, os.path.isdir(path))
         for path in paths
@@ -197,7 +197,7 @@ def find_existing(paths: Iterable[str]) -> list[tuple[str, str | None, bool]]:
 
 
 def mount_tree(place: str, tree: int, *, is_folder: bool) -> None:
-    """Hang a mount in."""
+    """Attach a mount and close its descriptor."""
     os.makedirs(place if is_folder else os.path.dirname(place), mode=0o755, exist_ok=True)
     if not is_folder and not os.path.exists(place):
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
@@ -206,17 +206,17 @@ def mount_tree(place: str, tree: int, *, is_folder: bool) -> None:
 
 
 def lock_root() -> None:
-    """The root itself holds only places to mount on, and none can be added."""
+    """Make the root read-only: it holds only mount points, and none can be added."""
     syscalls.mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
 def unlock_root() -> None:
-    """Until `lock_root`, for more places."""
+    """Make the root writable until `lock_root`, to add mount points."""
     syscalls.mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV)
 
 
 def make_read_only(path: str) -> None:
-    """The mount at `path` and all below it."""
+    """Make the mount at `path` and all below it read-only."""
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         syscalls.set_mount_attributes(fd, syscalls.ATTR_RDONLY | syscalls.ATTR_NOSUID, recursive=True)
@@ -225,12 +225,12 @@ def make_read_only(path: str) -> None:
 
 
 def isolate_mounts() -> None:
-    """What is mounted in this namespace is seen in no other, and the other way round."""
+    """Stop mounts from propagating between this namespace and others."""
     syscalls.mount(None, "/", None, MS_REC | syscalls.MS_PRIVATE)
 
 
 def begin_with_devices(root: Root, tmp_bytes: int) -> None:
-    """Begin, with a /dev of the few harmless ones; made once, sessions take it as it is."""
+    """Call `begin` and add a /dev with the few harmless devices. Made once in the zygote; sessions take it as it is."""
     trees = [(name, syscalls.clone_mount(f"/dev/{name}", recursive=False)) for name in DEVICES]
     root.begin(tmp_bytes)
     for name, tree in trees:
@@ -243,7 +243,7 @@ def begin_with_devices(root: Root, tmp_bytes: int) -> None:
 
 @contextmanager
 def open_mount(path: str) -> Generator[int]:
-    """What is mounted there."""
+    """Yield a descriptor of what is mounted at `path`."""
     fd = syscalls.open_without_links(path)
     try:
         yield fd
@@ -252,7 +252,7 @@ def open_mount(path: str) -> Generator[int]:
 
 
 def attach_mounts(request: Request, trees: list[int]) -> list[str]:
-    """Hang the mounts in; returns those the program may write to. The workspace is the first, its view the last."""
+    """Attach the mounts, the workspace first and its view last. Return those the program may write to."""
     mounts, view = request["mounts"], request["view"]
     unlock_root()
     try:
@@ -268,7 +268,7 @@ def attach_mounts(request: Request, trees: list[int]) -> list[str]:
 
 
 def guard(request: Request) -> None:
-    """Hide what is masked behind an empty file, hold what is pinned in its place, make what is protected read-only."""
+    """Cover `masked` files with an empty file, keep `pinned` folders in place, make `protected` paths read-only."""
     for path, device, inode in request["masked"]:
         with _pin_path(path) as place:
             seen = os.stat(place)
@@ -290,13 +290,13 @@ def guard(request: Request) -> None:
 
 @contextmanager
 def _pin_path(path: str) -> Generator[str]:
-    """A name for what is there now, whatever the program does to the path: no link on the way is followed."""
+    """Yield a name for what is at `path` now, even if the program changes the path. Follows no links."""
     with open_mount(path) as fd:
         yield f"/proc/self/fd/{fd}"
 
 
 def mount_view(place: str, below: int, above: int, *, work: str, writable: bool) -> None:
-    """At `place`, the mount `below` as changed by what is in the folder `files` of the mount `above`."""
+    """Mount at `place` an overlay of `below`, with changes kept in the folder `files` of the mount `above`."""
     mount_tree(BELOW, below, is_folder=True)
     mount_tree(ABOVE, above, is_folder=True)
     os.makedirs(place, mode=0o755, exist_ok=True)
@@ -310,9 +310,9 @@ def mount_view(place: str, below: int, above: int, *, work: str, writable: bool)
 
 
 def mount_branch_view(request: Request) -> tuple[int, int]:
-    """At its place, over the workspace of a live session: its top, and the folder that takes what is changed.
+    """Mount a branch's overlay of a live session's workspace. Return its top and the folder that takes its changes.
 
-    The changes are kept in memory, in a file system of their own, so that the host can read them when all else is gone.
+    The changes are in a tmpfs of their own, so that the host can read them after everything else has ended.
     """
     place, workspace = request["place"], request["workspace"]
     syscalls.mount("branch", place, "tmpfs", MS_NOSUID | MS_NODEV, f"size={request['bytes']},mode=700")
@@ -332,23 +332,23 @@ def mount_branch_view(request: Request) -> tuple[int, int]:
 
 
 def mask_in_views(places: Iterable[str], workspace: str, path: str, inode: int) -> None:
-    """A branch sees what comes into the workspace too."""
+    """Mask a file in the branches too, which see new files of the workspace."""
     if not path.startswith(f"{workspace}/"):
         return
     for place in filter(None, places):
-        with suppress(OSError):  # the branch has removed it, or has a file of its own there
+        with suppress(OSError):  # the branch has removed it, or has its own file there
             guard({"masked": [(place + path[len(workspace) :], IN_VIEW, inode)], "pinned": [], "protected": []})
 
 
 def unmount_branch_view(place: str) -> None:
-    """Whatever of it is mounted there."""
+    """Unmount everything at `place`."""
     with suppress(OSError):
         while True:
             syscalls.unmount(place)
 
 
 def try_view() -> None:
-    """In a process of its own, on files of its own. Raises OSError."""
+    """Test that views work; call in a process of its own. Raises OSError if they do not."""
     enter_user_namespace(0, 0)
     syscalls.unshare(syscalls.CLONE_NEWNS)
     isolate_mounts()
@@ -364,12 +364,12 @@ def try_view() -> None:
 
 
 def _mount_view(place: str, below: str, above: str, work: str) -> None:
-    # Without xino a file that was not changed has the inode number it has on the host: by it a secret is known.
+    # Without xino an unchanged file has the same inode number as on the host, by which secrets are recognised.
     options = f"userxattr,xino=off,lowerdir={below},upperdir={above}/files,workdir={above}/{work}"
     try:
         syscalls.mount("view", place, "overlay", MS_NOSUID | MS_NODEV, options)
     except OSError as error:
         raise OSError(error.errno, error.strerror, WHAT) from error
     if os.statvfs(place).f_flag & os.ST_RDONLY:
-        # Where the folder above will not do, the kernel mounts it all the same, to be read.
+        # If the upper folder is not suitable, the kernel mounts the overlay anyway, but read-only.
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), WHAT)

@@ -1,4 +1,4 @@
-"""What this kernel, here and now, lets an ordinary program do, tried, not read from tables; and what launchers left behind. Prints JSON."""
+"""Tests what the kernel lets an ordinary program do here, and finds control groups that launchers left. Prints JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER_ID = 1000
 
 
 def main(arguments: list[str]) -> None:
-    """Arguments: none, for what the kernel can do; `list` or `remove`, for control groups of launchers that are gone."""
+    """Arguments: none, to test the kernel; `list` or `remove`, for control groups of launchers that are gone."""
     with suppress(BrokenPipeError):
         sys.stdout.write(json.dumps(_sweep(removes=arguments == ["remove"]) if arguments else features()))
 
@@ -52,7 +52,7 @@ def features() -> dict[str, object]:
 
 
 def try_in_child(attempt: Callable[[], None]) -> str:
-    """Empty where it works, else the error's name. In a process of its own."""
+    """Run `attempt` in a process of its own. Return "" if it works, else the error's name."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -90,7 +90,7 @@ def _filter() -> None:
 
 
 def _idmap() -> None:
-    """Only root needs it; whether a file system can do it depends on the file system too."""
+    """Only root needs this. The result holds for /usr; other file systems may differ."""
     syscalls.unshare(syscalls.CLONE_NEWNS)
     isolate_mounts()
     tree = syscalls.clone_mount("/usr", recursive=False)

@@ -1,7 +1,7 @@
-"""A session coming to life: shut in step by step, from a fork of the zygote to a program that can do no harm.
+"""Starts a session: confines a fork of the zygote step by step until it can safely run cells.
 
-Two processes: the init (`init.py`), which keeps the power over the session's own mounts; and the runner, which has none
-and serves cells. What the session is for comes last, with `begin`.
+There are two processes: the init (`init.py`), which keeps the capability to mount within the session, and the runner,
+which has no capabilities and serves cells. The workspace and limits come last, with `begin`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .mounts import BRANCHES, HOME, MOST_BRANCHES, Root
 INNER_ID = 1000
 READY = b"ready"
 OOM_SCORE = "500"
-"""Out of memory, the program goes before its init."""
+"""Makes the kernel kill the program before its init when memory runs out."""
 
 
 def run_session(settings: Request, fds: list[int]) -> None:
-    """Never returns."""
+    """Become the session in this process. Never returns."""
     gate, channel, stdout, stderr, control = fds
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     syscalls.close_all_but(gate, channel, control)
     word, begin = os.pipe()
     line, init = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    _pass_gate(gate)  # the launcher may put it into a control group first, and what it forks is born there
+    _pass_gate(gate)  # the launcher may put it into a control group first, and forks then start in that group
     runner = syscalls.fork()
     if runner:
         init.close()
@@ -45,7 +45,7 @@ def run_session(settings: Request, fds: list[int]) -> None:
         bound_watches(OF_ONE)
         _enter_root(settings)
         os.write(begin, READY)
-        syscalls.leave_old_root()  # the kernel takes its time, and the runner goes on meanwhile; not to the program
+        syscalls.leave_old_root()  # slow, so the runner continues meanwhile; it runs no cell before this is done
         Init(runner, control, begin, line).run()
     line.close()
     os.close(control)
@@ -54,10 +54,10 @@ def run_session(settings: Request, fds: list[int]) -> None:
 
 
 def _pass_gate(gate: int) -> None:
-    """Once its ids are mapped it takes them."""
+    """Wait until the launcher has mapped the session's ids, then take these ids."""
     if not os.read(gate, 1):
-        os._exit(0)  # the launcher has given it up, or is gone
-    with suppress(PermissionError):  # without root the kernel forbids it, and the groups stay the caller's
+        os._exit(0)  # the launcher has dropped this seed, or is gone
+    with suppress(PermissionError):  # without root the kernel forbids this, and the groups stay the caller's
         os.setgroups([])
     os.setresgid(INNER_ID, INNER_ID, INNER_ID)
     os.setresuid(INNER_ID, INNER_ID, INNER_ID)
@@ -65,7 +65,7 @@ def _pass_gate(gate: int) -> None:
 
 
 def _enter_root(settings: Request) -> None:
-    """The session's own, still without a workspace."""
+    """Build and enter the session's root, still without a workspace."""
     root = Root()
     for path, link, is_folder in settings["found"]:
         root.take(path, link, is_folder)
@@ -81,13 +81,13 @@ def _enter_root(settings: Request) -> None:
 
 def _run_runner(settings: Request, gate: int, channel: int, word: int, *, copies: Snapshots) -> None:
     os.setsid()
-    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # otherwise the program would not own its /proc/self
     syscalls.set_hostname(b"pinfold")
     syscalls.loopback_up()
     syscalls.drop_capabilities()
     default_signals()
     guest = Server(channel, copies)
-    if os.read(word, len(READY)) != READY:  # the init is building the root, for both
+    if os.read(word, len(READY)) != READY:  # the init is building the root for both processes
         os._exit(0)
     os.chdir("/")
     put("/proc/self/oom_score_adj", OOM_SCORE)
@@ -107,28 +107,28 @@ def _run_runner(settings: Request, gate: int, channel: int, word: int, *, copies
 
 
 def _wait_for_request(word: int) -> Request:
-    """What the session is for, once the init has its mounts in place."""
+    """Return the session's workspace, limits and environment, once the init has attached the mounts."""
     with open(word, "rb") as init:
         words = init.read()
     if not words:
-        os._exit(0)  # it was not needed, or the init has said why not
+        os._exit(0)  # the session is not needed, or the init has reported an error
     return json.loads(words)
 
 
 def _file_rules() -> syscalls.Landlock | None:
-    """The second lock: what the mounts allow, without the workspace, whose place is not known yet."""
+    """Return a second barrier: Landlock rules for what the mounts allow. The workspace is added when it is known."""
     abi = syscalls.landlock_abi()
     if not abi:
         return None
     rules = syscalls.Landlock(abi, scoped=syscalls.ABSTRACT_SOCKETS)
     rules.allow(syscalls.READ, ["/"])
-    # Nothing is in /dev but what a session may use, and in the folder of branches only files of theirs.
+    # /dev holds only what a session may use, and the folder of branches only their own files.
     rules.allow(rules.everything, ["/tmp", "/dev", BRANCHES])
     return rules
 
 
 def limit_self(name: str, most: int) -> None:
-    """Or less, where the host itself is allowed no more."""
+    """Set a resource limit to `most`, or to less if this process may not have that much."""
     kind = getattr(resource, f"RLIMIT_{name}")
     _, allowed = resource.getrlimit(kind)
     most = most if allowed == resource.RLIM_INFINITY else min(most, allowed)

@@ -1,7 +1,7 @@
 """The zygote: imports the libraries once, then forks a session from itself for each request. Never runs a cell.
 
-That of one workspace's lite sessions was shut in before it began. Libraries are imported and IPython's shell is made, so
-that sessions share the memory of it, as far as the packages are there; one thread and no file is left behind.
+A zygote for the lite sessions of one workspace is confined before it starts. Libraries that are installed are imported
+and an IPython shell is made, so that sessions share their memory. After that there is one thread and no open file.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .mounts import find_existing
 from .zygote_handle import LONE_SESSIONS
 
 _ = deserialization, saver
-"""Only to be there before any code of a program's is."""
+"""Imported here so that they are loaded before any code of a program runs."""
 
 LEISURE_S = 0.5
 PACKAGES = ("numpy", "pandas", "IPython")
-"""Imported for everybody; what most cells never touch is left to those that do."""
+"""Imported for all sessions; packages that most cells never use are imported by the cells that do."""
 ALSO = ("numpy.random", "asyncio", "subprocess", "json", "difflib", "inspect", "IPython.core.completer")
-"""`numpy.random` is seeded by each session while its root is being built: too late to be imported."""
+"""`numpy.random` must be imported here: a session seeds it while its root is being built, too late for an import."""
 
 QUIET = {
     "OPENBLAS_NUM_THREADS": "1",
@@ -41,17 +41,17 @@ QUIET = {
     "MKL_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
-"""Read while the libraries load: none of them may start a thread before the fork."""
+"""Environment variables for loading the libraries: none of them may start a thread before the fork."""
 
 
 def main(arguments: list[str]) -> None:
-    """Arguments: the settings; for lite sessions also the channel to the launcher, which is stdin otherwise."""
+    """Arguments: descriptors of the settings and, for lite sessions, of the channel to the launcher (else stdin)."""
     paper, *channel = (int(argument) for argument in arguments)
     settings = read_request(paper)
     os.close(paper)
     launcher = socket.socket(fileno=channel[0] if channel else os.dup(0))
     os.set_inheritable(launcher.fileno(), False)
-    # Sessions are not waited for here.
+    # The zygote does not wait for its sessions.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if channel:
@@ -83,11 +83,11 @@ def main(arguments: list[str]) -> None:
             launcher.detach()
             _become_session(run_session, settings, fds)
         _report_session(launcher, unfit, pid, fds)
-        seed_generators()  # for the next
+        seed_generators()  # for the next session
 
 
 def _become_session(run: Callable[[Request, list[int]], None], settings: Request, fds: list[int]) -> None:
-    """Never returns."""
+    """Run the session in this process. Never returns."""
     try:
         run(settings, fds)
     except BaseException as error:
@@ -97,7 +97,7 @@ def _become_session(run: Callable[[Request, list[int]], None], settings: Request
 
 
 def _report_session(launcher: socket.socket, unfit: Request, pid: int, fds: list[int]) -> None:
-    """Tell the launcher of a session that was forked, or why none was; `fds` are the session's."""
+    """Send the launcher the forked session's pidfd, or why there is none. Closes the session's `fds`."""
     if unfit:
         launcher.send(json.dumps(unfit).encode())
     else:
@@ -112,7 +112,7 @@ def _prepare(settings: Request) -> None:
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # otherwise the launcher could not write a session's id maps
     if settings["warm"] == "now":
         warm()
     os.environ.clear()
@@ -121,7 +121,7 @@ def _prepare(settings: Request) -> None:
 
 
 def _freeze() -> None:
-    """What is there is shared with every session: the collector is not to touch it."""
+    """Exclude present objects from garbage collection, which would write to memory shared with the sessions."""
     gc.collect()
     gc.freeze()
 
@@ -137,7 +137,7 @@ def warm() -> None:
     try:
         import_hooks.install_hooks()
         for name in (*PACKAGES, *ALSO):
-            with suppress(Exception):  # missing, or broken: then the cell that wants it is told
+            with suppress(Exception):  # missing or broken: the cell that imports it gets the error
                 __import__(name)
         with suppress(Exception):
             _use_ipython()

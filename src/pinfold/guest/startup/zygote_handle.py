@@ -1,4 +1,4 @@
-"""A zygote, and a session it has forked, as their launcher holds them."""
+"""The launcher's handles of a zygote and of the sessions it has forked."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from .mounts import Root, begin_with_devices, find_existing, isolate_mounts
 
 INNER_ID = 1000
 FIRST_ID = 200_000
-"""The zygote's own, where the host is root; sessions have the ones that follow."""
+"""The zygote's uid if the host is root; sessions have the ids that follow."""
 TMP_BYTES = 16 << 20
 PIPE_BYTES = 1 << 20
 LONE_SESSIONS = 2
-"""The proof, and the session of a command that runs one cell: neither waits for libraries it may not use."""
+"""The session that proves the isolation, and that of a command with one cell: neither waits for libraries to load."""
 
 
 def exec_zygote(python: str, environment: dict[str, str], *arguments: int) -> None:
-    """In place of this process, which is confined already."""
+    """Replace this process, which is already confined, with the zygote."""
     program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
     os.execve(python, [python, "-I", program, "zygote", *map(str, arguments)], environment)
 
 
 class Zygote:
-    """Put into namespaces and a bare root of its own, and asked for sessions."""
+    """A zygote in its own namespaces and root. The constructor starts it."""
 
     def __init__(self, settings: Request, *, drop_to: int | None) -> None:
         self.live = 0
@@ -65,12 +65,12 @@ class Zygote:
         return self._socket.recv(MESSAGE_BYTES) or b'{"error": "the zygote did not start"}'
 
     def ask(self, fds: list[int]) -> None:
-        """For a session."""
+        """Request a session, which gets these descriptors."""
         socket.send_fds(self._socket, [b"session"], fds)
         self.sessions += 1
 
     def answer(self) -> tuple[bytes, list[int]]:
-        """What it says, and the new session's pidfd; nothing when it is gone."""
+        """Return the zygote's next message and the new session's pidfd; both empty if the zygote is gone."""
         with suppress(OSError):
             return socket.recv_fds(self._socket, MESSAGE_BYTES, 1)[:2]
         return b"", []
@@ -80,7 +80,7 @@ class Zygote:
         self.kill()
 
     def kill(self) -> None:
-        """With it ends every session it made."""
+        """End the zygote, and with it every session it made."""
         if self._pid:
             send_signal(self._pid, signal.SIGKILL)
             reap(self._pid)
@@ -107,7 +107,7 @@ class Zygote:
             os.setresuid(self._drop_to, self._drop_to, self._drop_to)
         syscalls.drop_capabilities()
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-        # Again: a change of user ids clears it.
+        # Set again, because a change of user ids clears it.
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         paper = os.memfd_create("settings", 0)
         os.write(paper, json.dumps(settings).encode())
@@ -115,7 +115,10 @@ class Zygote:
 
 
 class SpareSession:
-    """A session without a workspace yet: the host's ends of it, and its gate, which opens when its ids are mapped and closes when it is ready."""
+    """A session that has no workspace yet: the sockets and pipes for the host, and its gate.
+
+    The gate opens when the session's ids are mapped, and closes when it is ready.
+    """
 
     def __init__(self, zygote: Zygote, outer: int) -> None:
         self.zygote = zygote
@@ -123,7 +126,7 @@ class SpareSession:
         self.pidfd = -1
         self.group: Group | None = None
         self.is_ahead = False
-        """Of anyone who waits for it."""
+        """True if it was made before any host asked for it."""
         self.gate, self._gate = socket.socketpair()
         self.channel, self._channel = socket.socketpair()
         self.control, self._control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -150,7 +153,7 @@ class SpareSession:
         return [self.channel.fileno(), self.control.fileno(), self.stdout, self.stderr, self.pidfd]
 
     def close(self) -> None:
-        """Our copies only. Where no host has them, this ends the session."""
+        """Close the launcher's copies of the descriptors. If no host has them, this ends the session."""
         self.gate.close()
         self.channel.close()
         self.control.close()

@@ -1,1 +1,1 @@
-"""The history of a workspace's files: what each cell changed, and the way back and forth. See README.md."""
+"""The history of a workspace's files: what each cell changed, and how to restore any state. See README.md."""

@@ -1,4 +1,4 @@
-"""What a path can be, as far as it can be put back, how one state differs from another, and what is said of it. No disk."""
+"""The kinds of entry at a path, the index of a workspace's entries, and the reports of changes. Touches no disk."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Why: TypeAlias = Literal[
     "too large", "no room", "hard link", "special file", "unreadable", "secret", "too many files", "too much at once",
     "beyond the disk limit", "another file system", "changed before it was read", "changed while it was read"
 ]  # fmt: skip
-"""Why something is not covered."""
+"""Why undo does not cover a path."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
     digest: str | None
-    """Of its content; None: not read yet, and as it was at the start."""
+    """The SHA-256 of the content; None if the file is unchanged since the start and not read yet."""
     size: int
     mode: int
     owner: tuple[int, int]
     mtime_ns: int = field(compare=False)
-    """Not compared: a file that was only touched has not changed."""
+    """Not compared: a file with nothing but a new time has not changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Uncovered:
-    """Known to be there, content unknown: never overwritten, never removed, at most moved."""
+    """Something that exists but whose content is not kept. Undo never overwrites or removes it, at most moves it."""
 
     why: Why
     thing: Thing
     is_folder: bool = False
-    """And nothing is known of what it holds."""
+    """True for a folder that was not read, so what it holds is unknown."""
 
     @property
     def size(self) -> int:
@@ -57,11 +57,11 @@ class Uncovered:
 
 
 UNMEASURED = Uncovered("changed before it was read", (0, 0, 0))
-"""A file that was only listed yet. This very object: one that was measured and found uncovered is another."""
+"""Marks a file that was only listed so far. Compare by identity: a measured, uncovered file may be equal to it."""
 
 Entry: TypeAlias = File | Folder | Link | Uncovered
 Delta: TypeAlias = dict[str, tuple[Entry | None, Entry | None]]
-"""What each path was and what it became; None: not there. Paths are relative to the workspace, "" is the workspace."""
+"""The old and new entry of each path; None if absent. Paths are relative to the workspace, "" is the workspace."""
 
 
 def owner_of(status: os.stat_result) -> tuple[int, int]:
@@ -85,7 +85,7 @@ def join_path(folder: str, name: str) -> str:
 
 
 def above(path: str) -> Iterator[str]:
-    """Each folder on the way to `path`, the workspace first."""
+    """Yield each folder that contains `path`, the workspace first."""
     if path:
         yield ""
     at = path.find("/")
@@ -95,14 +95,14 @@ def above(path: str) -> Iterator[str]:
 
 
 def is_below(path: str, places: Collection[str]) -> bool:
-    """Or is one of them."""
+    """True if `path` is one of `places` or lies below one."""
     return path in places or any(folder in places for folder in above(path))
 
 
 def whole(path: str) -> str:
-    """What must be put back together with `path`: all of its git folder, or the path alone.
+    """Return the unit that `path` is restored with: its whole git folder, or else the path alone.
 
-    Git's files mean something only together: an index without its objects is a broken repository.
+    Git's files make sense only together: an index without its objects is a broken repository.
     """
     if ".git" in path:
         parts = path.split("/")
@@ -126,21 +126,21 @@ TOO_MUCH = ("too large", "no room", "too many files", "too much at once", "chang
 
 
 class FileIndex:
-    """`on_lost` is told of each folder that is one no longer."""
+    """What is known of the workspace's files. Calls `on_lost` with each path that is no longer a folder."""
 
     def __init__(self, on_lost: Callable[[str], None]) -> None:
         self.entries: dict[str, Entry] = {}
         self.stamps: dict[str, Stamp] = {}
-        """Of everything that is no folder."""
+        """The stamp of each entry that is not a folder."""
         self.inside: dict[str, set[str]] = {}
-        """The names in each folder that was looked into."""
+        """The names in each folder that was read."""
         self.unsure: set[str] = set()
-        """Changed so shortly before it was read that the next change could bear the same time."""
+        """Files changed so shortly before they were read that the next change could leave the same time."""
         self.held: set[str] = set()
-        """Open for writing by some process."""
+        """Files that some process has open for writing."""
         self._on_lost = on_lost
         self._was: dict[str, Entry | None] = {}
-        """What each changed path was when `changes` was last asked."""
+        """The entry of each changed path at the last call of `changes`."""
         self._moving: dict[Stamp, tuple[Entry, bool]] | None = None
 
     def is_file(self, path: str) -> bool:
@@ -154,18 +154,18 @@ class FileIndex:
         return {path: entry for path, entry in wanted.items() if self.entries.get(path) != entry}
 
     def changes(self) -> Delta:
-        """Since the last time."""
+        """Return what changed since the last call."""
         was, self._was = self._was, {}
         delta = {path: (old, self.entries.get(path)) for path, old in was.items()}
         return {path: pair for path, pair in delta.items() if pair[0] != pair[1]}
 
     @property
     def is_as_told(self) -> bool:
-        """Nothing has changed since `changes` was last asked."""
+        """True if nothing has changed since the last call of `changes`."""
         return not self._was
 
     def give_up(self) -> None:
-        """What was made since `changes` was last asked and is too much to be kept may be removed: it filled the disk."""
+        """Let undo remove what was made since the last `changes` and is too big to be kept: it filled the disk."""
         for path, was in self._was.items():
             entry = self.entries.get(path)
             if isinstance(entry, Uncovered) and entry.why in TOO_MUCH and not isinstance(was, Uncovered):
@@ -175,13 +175,13 @@ class FileIndex:
         return path in self._was
 
     def digests(self) -> Iterator[str]:
-        """Of every content that is, or was when `changes` was last asked."""
+        """Yield the digest of every current content, and of every content at the last call of `changes`."""
         for entry in (*self.entries.values(), *self._was.values()):
             if isinstance(entry, File) and entry.digest:
                 yield entry.digest
 
     def recall(self, entries: dict[str, Entry], stamps: dict[str, Stamp]) -> None:
-        """What an earlier process knew."""
+        """Take over what an earlier process knew."""
         self.entries, self.stamps = entries, stamps
         for path, entry in entries.items():
             if isinstance(entry, Folder):
@@ -190,16 +190,16 @@ class FileIndex:
                 self.inside.setdefault(parent_of(path), set()).add(name_of(path))
 
     def settle(self, path: str) -> None:
-        """It was so from the start."""
+        """Treat the entry of `path` as the one at the start, so that it is not reported as a change."""
         self._was.pop(path, None)
 
-    # What was seen
+    # Noting what the scanner saw
 
     def note(self, path: str, entry: Entry, stamp: Stamp, *, is_fresh: bool = False) -> None:
-        """Something that is no folder."""
+        """Record the entry of a path that is not a folder."""
         self.drop_below(path)
         if self.is_unread(path) and self.stamps[path] == stamp:
-            self.entries[path] = entry  # what it was at the start: nothing changed
+            self.entries[path] = entry  # the content it had at the start: not a change
         self._set(path, entry)
         self.stamps[path] = stamp
         (self.unsure.add if is_fresh else self.unsure.discard)(path)
@@ -214,7 +214,7 @@ class FileIndex:
         self.inside.get(parent_of(path), set()).discard(name_of(path))
 
     def drop_below(self, path: str) -> None:
-        """It is no folder any more, if it was one."""
+        """Forget everything below `path`, because it is not a folder, or no longer one."""
         if path not in self.inside:
             return
         self.files_by_stamp()
@@ -228,10 +228,10 @@ class FileIndex:
                 waiting.append(below)
                 self._lose(below)
 
-    # What was moved
+    # Recognising moved files
 
     def files_by_stamp(self) -> dict[Stamp, tuple[Entry, bool]]:
-        """Files that were there when this look began, to know them again under a new name, and which of them are held."""
+        """Return the files known when this scan began and whether each is held, to recognise them under a new name."""
         if self._moving is None:
             self._moving = {
                 stamp: (entry, path in self.held)
@@ -261,20 +261,20 @@ class FileIndex:
         self._forget(path)
 
     def _forget(self, path: str) -> None:
-        """What is known of files only."""
+        """Drop what is recorded only for files."""
         self.stamps.pop(path, None)
         self.held.discard(path)
         self.unsure.discard(path)
 
 
 SMALL = 64 << 10
-"""Bytes of a file whose content is told with a change."""
+"""Largest file, in bytes, whose content is reported with a change."""
 _NAMED = 1000
-"""Of what is not covered, by name; the rest is counted."""
+"""Most uncovered paths that `Coverage` names."""
 
 
 class NotCovered(Struct, frozen=True, kw_only=True):
-    """Undo neither restores nor removes it."""
+    """A path that undo neither restores nor removes."""
 
     path: str
     why: Why
@@ -283,15 +283,15 @@ class NotCovered(Struct, frozen=True, kw_only=True):
 
 class Coverage(Struct, frozen=True, kw_only=True):
     files: int
-    """That can be put back, those still unread included."""
+    """Files that undo can restore, including those still unread."""
     unread: int
-    """Files that `fill` has still to read: if one changes before that, what it was is lost, and it is named then."""
+    """Files that `fill` has yet to read. If one changes before that, its old content is lost and the file is named."""
     not_covered: tuple[NotCovered, ...]
-    """The largest first, at most a thousand."""
+    """Uncovered paths, the largest first, at most a thousand."""
     watched: bool
-    """If not, every cell costs a walk over all files."""
+    """False if every cell costs a walk over all files."""
     has_unmeasured: bool = False
-    """There are files that were only listed, and are not covered until `fill` has looked at them."""
+    """True if some files were only listed; they are not covered until `fill` has looked at them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,11 +304,11 @@ class Changes:
     texts: Mapping[str, tuple[str | None, str | None]] = field(
         default_factory=dict[str, tuple[str | None, str | None]], compare=False
     )
-    """Of small files: what they held before and after, as `Versions.content` has it."""
+    """For small files: the digests of their content before and after, to be read with `Versions.content`."""
     not_covered: tuple[NotCovered, ...] = ()
-    """Of these: what this cell made of it, or what it was before, is not kept."""
+    """Changed paths of which the new or the old version is not kept."""
     dropped: tuple[int, ...] = ()
-    """States that can no longer be gone back to, for want of room."""
+    """States that can no longer be restored, because they were dropped to make room."""
 
 
 class Missed(Struct, frozen=True, kw_only=True):
@@ -318,15 +318,15 @@ class Missed(Struct, frozen=True, kw_only=True):
 
 class Restored(Struct, frozen=True, kw_only=True):
     put_back: tuple[str, ...] = ()
-    """Made again, changed back or removed."""
+    """Paths that were made again, changed back or removed."""
     left: tuple[str, ...] = ()
-    """As the user has made it since, which no undo overwrites."""
+    """Paths left as the user changed them since: undo does not overwrite these."""
     replaced: tuple[tuple[str, str], ...] = ()
-    """Every version that gave way, for `Versions.content`: who changed a file while a cell ran, the cell or the user, cannot be seen."""
+    """Path and digest of every replaced version. All are kept: a change made during a cell may be the user's."""
     aside: tuple[tuple[str, str], ...] = ()
-    """What is not covered and was in the way, and where it is now."""
+    """Uncovered paths that were in the way, and where each is now."""
     missed: tuple[Missed, ...] = ()
-    """Not as it was after that cell, and why."""
+    """Paths that are not as they were after that cell, and why."""
 
 
 def coverage_of(
@@ -344,7 +344,7 @@ def coverage_of(
 
 
 def changes_of(delta: Delta, dropped: list[int], crowded: Collection[str], *, is_cut: bool) -> Changes:
-    """`is_cut`: there may be more that was not looked at."""
+    """`is_cut`: the scan ended early, so there may be more changes."""
     ends = {path: new if isinstance(new, Uncovered) else old for path, (old, new) in delta.items()}
     return Changes(
         made=tuple(sorted(path for path, (old, _) in delta.items() if old is None)),

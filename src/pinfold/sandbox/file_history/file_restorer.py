@@ -1,7 +1,7 @@
-"""Restores the workspace to a wanted state, unless it is changed meanwhile. Says what was done and what was not.
+"""Restores the workspace to a wanted state and reports what was done. Paths that change meanwhile are left alone.
 
-What is not covered is never overwritten and never removed, only moved: back to where it was, or aside where something that
-is covered must come back.
+What is not covered is never overwritten or removed, only moved: back to where it was, or aside where something covered
+must come back.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 class Done:
     put_back: list[str] = field(default_factory=list[str])
     replaced: dict[str, str] = field(default_factory=dict[str, str])
-    """The content that was there, by its hash."""
+    """The digest of the content that was replaced at each path."""
     aside: dict[str, str] = field(default_factory=dict[str, str])
-    """Where each thing that had to make way is now."""
+    """The new path of each thing that had to make way."""
     missed: dict[str, str] = field(default_factory=dict[str, str])
-    """And why."""
+    """The reason for each path that could not be restored."""
 
 
 class FileRestorer:
-    """`keeps_times`: files get the times they had, else the present. `aside`: what had to make way before, and may return."""
+    """`keeps_times`: restore the times of files too. `aside`: paths put aside by earlier restores, which may return."""
 
     def __init__(
         self, top: SafeFolder, store: Store, seen: WorkspaceScanner, *, keeps_times: bool, aside: Collection[str] = ()
@@ -47,9 +47,9 @@ class FileRestorer:
         self._keeps_times = keeps_times
         self._aside = [path for path in seen.known.entries if is_below(path, aside)] if aside else []
         self._lifted: dict[str, str] = {}
-        """Where something waits that is to be moved to a path."""
+        """For each path to move something to: the temporary path where that waits."""
         self._sources: dict[str, str] = {}
-        """Where that was taken from."""
+        """For each temporary path: where its file came from."""
         self.done = Done()
 
     def put(self, wanted: Mapping[str, Entry | None]) -> None:
@@ -77,7 +77,7 @@ class FileRestorer:
         )
 
     def can_bring(self, path: str, entry: Entry | None, wanted: Mapping[str, Entry | None]) -> bool:
-        """Whether nothing is known that would stand against it."""
+        """Return False if it is already known that `path` cannot be restored to `entry`."""
         match entry:
             case File(digest=digest):
                 return digest is not None and self._store.has(digest)
@@ -90,10 +90,10 @@ class FileRestorer:
         entry = self._now.entries.get(path)
         return entry.digest if isinstance(entry, File) else None
 
-    # What is moved
+    # Moves
 
     def _find_leaving(self, changed: Mapping[str, Entry | None]) -> dict[_Key, str]:
-        """What is to go from where it is, by its content and by what it is."""
+        """Return the paths of files that will leave their place, keyed by content and by inode, size and time."""
         found: dict[_Key, str] = {}
         for path in (*changed, *self._aside):
             entry = self._now.entries.get(path)
@@ -107,19 +107,19 @@ class FileRestorer:
         return found
 
     def _lift(self, changed: Mapping[str, Entry | None]) -> None:
-        """Takes each thing that is wanted elsewhere off its place, for two may be wanted in each other's."""
+        """Move each thing that is wanted elsewhere to a temporary path first, because two may swap their places."""
         leaving = self._find_leaving(changed)
         for path, entry in changed.items():
             source = leaving.pop(_key(entry), None)
             if source in self._now.entries:
                 waiting = partial_name()
-                with suppress(OSError):  # it is copied, or missed
+                with suppress(OSError):  # on failure it is copied later, or reported as missed
                     self._move(source, waiting)
                     self._lifted[path] = waiting
                     self._sources[waiting] = source
 
     def _return_lifted(self) -> None:
-        """What could not be put where it was wanted."""
+        """Move back what could not be put where it was wanted."""
         for waiting, source in self._sources.items():
             if waiting in self._now.entries:
                 with suppress(OSError):
@@ -128,7 +128,7 @@ class FileRestorer:
                     if back != source:
                         self.done.aside[source] = back
 
-    # What is in the way
+    # Clearing what is in the way
 
     def _clear(self, path: str, wanted: Entry | None) -> None:
         entry = self._entry(path)
@@ -145,7 +145,7 @@ class FileRestorer:
             elif wanted is None or isinstance(wanted, Folder) or path in self._lifted:
                 self._top.remove(path, was=self._now.stamps[path])
                 self._seen.look_at(path)
-            # Else it is replaced in one step.
+            # Otherwise `_make` replaces it in one step.
         elif wanted is not None:
             self._put_aside(path)
         elif isinstance(entry, Uncovered):
@@ -171,7 +171,7 @@ class FileRestorer:
                 self._put_aside(path)
 
     def _is_kept(self, path: str, entry: Entry) -> bool:
-        """Whether its content would be lost with it."""
+        """Return True if removing `path` would lose content that is stored nowhere else."""
         if not isinstance(entry, Uncovered) or entry.why in ("special file", "beyond the disk limit"):
             return False
         status = self._top.status(path)
@@ -194,7 +194,7 @@ class FileRestorer:
             self._seen.look_at(to)
 
     def _tidy(self) -> None:
-        """Folders put aside of which everything has returned."""
+        """Remove folders that were put aside and are empty now."""
         for path in sorted(self._aside, reverse=True):
             if isinstance(self._now.entries.get(path), Folder):
                 with suppress(OSError):  # not empty
@@ -202,14 +202,14 @@ class FileRestorer:
                     self._seen.look_at(path)
 
     def _let_read(self, path: str) -> None:
-        """What a cell made unreadable is about to be replaced: it must be kept first."""
+        """Make a file readable that a cell made unreadable, so that its content is stored before it is replaced."""
         entry = self._now.entries.get(path)
         if isinstance(entry, Uncovered) and entry.why == "unreadable" and not entry.is_folder:
             with suppress(OSError):
                 self._top.let_read(path)
                 self._seen.look_at(path)
 
-    # What comes back
+    # Making what comes back
 
     def _make(self, path: str, wanted: Entry | None) -> None:
         if wanted is None or path in self.done.missed:
@@ -272,12 +272,13 @@ class FileRestorer:
 
 
 def _name_aside(path: str) -> str:
-    """Beside it, for what must make way."""
+    """Return an unused name in the same folder, for something that must make way."""
     return f"{path}.undone-{secrets.token_hex(4)}"
 
 
 def _key(entry: Entry | None) -> _Key:
-    """By which it is found elsewhere. A file with set-id bits only as a whole: no other of its content may get them."""
+    """Return the key that identifies the entry elsewhere. With set-id bits it includes the mode and owner, so that no
+    other file with the same content gets these bits."""
     match entry:
         case File(digest=digest, mode=mode, owner=owner):
             return (digest, mode, owner) if mode & SET_ID else digest

@@ -1,4 +1,4 @@
-"""Looks at one file of the workspace: what it is, whether it is open for writing, what it holds. Contents go into the store."""
+"""Examines single files of the workspace: kind, content, and whether they are open for writing. Stores the contents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pinfold.sandbox.kernel.inotify import FILES, Watch
 from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, is_open_for_writing, reopen
 
 _AT_ONCE = 64
-"""Files, so that a cell does not wait long for them."""
+"""Most files recalled in one step, so that a cell does not wait long for the lock."""
 
 
 @dataclass(slots=True)
@@ -30,17 +30,17 @@ class Unread:
     fd: int
     stamp: Stamp
     is_shared: bool = False
-    """Its content is among the shared ones."""
+    """True if the content went into the shared contents."""
 
 
 class Effort:
-    """What one look at the workspace may cost. Any thread may end it."""
+    """The budget of one scan of the workspace. Any thread may end it."""
 
     def __init__(self, limit_s: float, size: int) -> None:
         self._limit_s = limit_s
         self._size = size
         self.is_over = False
-        """A caller waits: nothing more is read in this look."""
+        """True if a caller waits, so this scan reads nothing more."""
         self.begin()
 
     def begin(self, *, reads: bool = True) -> None:
@@ -48,7 +48,7 @@ class Effort:
         self._left = self._size
 
     def allows(self, size: int) -> bool:
-        """Whether so much may still be read. If not, everything else is only looked at."""
+        """Take `size` bytes from the budget. False if it is used up: then files are noted without being read."""
         if self.is_over or monotonic() > self._until or size > self._left:
             return False
         self._left -= size
@@ -56,7 +56,7 @@ class Effort:
 
 
 class FileScanner:
-    """`make_room` is asked for bytes in the store and says whether there may be some now."""
+    """`make_room` frees bytes in the store and returns True if there may be room now."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class FileScanner:
         self.largest = largest
         self.unread: list[str] = []
         self.listed: set[int] = set()
-        """The inodes of files that were only listed: wherever one turns up, it is not new, and never removed."""
+        """Inodes of files that were only listed: under any name, such a file is not new, and undo never removes it."""
         self.started = False
         self.watch: Watch | None = None
         with suppress(OSError):
@@ -83,14 +83,14 @@ class FileScanner:
         self._effort = effort
         self._make_room = make_room
         self.shared: SharedContents | None = None
-        """For files that are read for the first time; None: they go into the store."""
+        """Where contents go that are read for the first time; None if they go into the store."""
         self.digests: Mapping[Stamp, str] = {}
-        """Of files that an earlier session has read."""
+        """The digests of files that an earlier session has read."""
 
     def recall_next(self) -> bool:
-        """Knows the next few files by what an earlier session has read; False if that has not read the next one.
+        """Fill in the next few files from what an earlier session has read; False if it has not read the next file.
 
-        Each is opened: a process that has it open for writing could change it without an event.
+        Opens each: a process that has the file open for writing could change it without an event.
         """
         opened: dict[str, int | None] = {}
         while self.unread and len(opened) < _AT_ONCE and self._find_digest(self.unread[-1]):
@@ -114,7 +114,7 @@ class FileScanner:
         return self.digests.get(self.known.stamps[path]) if self.known.is_unread(path) else None
 
     def next_unread(self) -> Unread | None:
-        """Opened; to be given to `read_unread` by any thread, then to `finish`."""
+        """Open the next unread file. Pass it to `read_unread`, in any thread, then to `finish`."""
         while self.unread:
             path = self.unread.pop()
             if not self.known.is_unread(path):
@@ -127,7 +127,7 @@ class FileScanner:
         return None
 
     def read_unread(self, unread: Unread) -> ReadResult:
-        """Looks at nothing but the open file, so that cells need not wait for it."""
+        """Read the open file. Uses nothing else of the index, so cells need not wait for it."""
 
         def take(fd: int) -> str:
             unread.is_shared = False
@@ -145,13 +145,13 @@ class FileScanner:
         return read_file(unread.fd, take)
 
     def finish(self, unread: Unread, found: ReadResult) -> bool:
-        """Whether our own store has it now, as it was at the start."""
+        """Record what was read. True if this history's own store now has the file as it was at the start."""
         os.close(unread.fd)
         if self.watch:
             self.watch.collect(ours=(unread.path,))
         path, entry = unread.path, found.entry
         if not self.known.is_unread(path) or self.known.stamps[path] != unread.stamp:
-            return False  # it was changed meanwhile, and looked at
+            return False  # it changed meanwhile and was examined already
         digest = entry.digest if isinstance(entry, File) else None
         is_shared = digest is not None and unread.is_shared and not found.is_held
         if found.stamp == unread.stamp and (digest is None or is_shared or self._store.holds(digest)):
@@ -160,12 +160,15 @@ class FileScanner:
             if self.shared and is_shared and digest:
                 self.shared.note(unread.stamp, digest)
                 return False
-        else:  # it was changed or opened for writing, or room was made just when it was taken in
+        else:  # it was changed or opened for writing, or its content was dropped to make room
             self.read(path)
         return not self.known.has_changed(path) and not self.known.is_unread(path)
 
     def see(self, path: str, status: os.stat_result, *, written: bool) -> bool:
-        """Whether it was looked at closely. `written`: perhaps; what was only renamed or made has another stamp for sure."""
+        """Examine a path whose stamp changed. False if it looks unchanged.
+
+        `written`: the file may have been written. A file that was only renamed or made surely has another stamp.
+        """
         stamp = Stamp.of(status)
         if self.known.stamps.get(path) == stamp and not (written and path in self.known.unsure):
             return False
@@ -195,11 +198,11 @@ class FileScanner:
             return "hard link"
         if status.st_size > self.largest:
             return "too large"
-        # Secrets are not copied anywhere. In a git folder such a name is a branch.
+        # Secrets are never copied. In a git folder such a name is that of a branch.
         return "secret" if whole(path) == path and is_masked(path) else None
 
     def knows(self, path: str, stamp: Stamp) -> bool:
-        """A file of a folder that was renamed: nothing about it changed but its path."""
+        """Recognise an unchanged file at a new path, as in a renamed folder. False if it is not known."""
         if not self.started or stamp not in self.known.files_by_stamp():
             return False
         entry, is_held = self.known.files_by_stamp()[stamp]
@@ -225,7 +228,7 @@ class FileScanner:
 
     @contextmanager
     def _open_for_reading(self, path: str) -> Generator[int | None]:
-        """The file, opened for reading; None: it cannot be, which is noted."""
+        """Open the file for reading; yield None if that fails, which is noted."""
         if self.watch:
             self.watch.collect()
         with self._top.open_below(path) as named:
@@ -245,7 +248,7 @@ class FileScanner:
                 self.watch.collect(ours=(path,))
 
     def probe(self, path: str) -> None:
-        """Note whether a process has it open for writing."""
+        """Note whether a process has the file open for writing."""
         with suppress(OSError), self._open_for_reading(path) as fd:
             self.hold(path, fd is not None and is_open_for_writing(fd))
 

@@ -1,14 +1,14 @@
-"""Which states there were, what led from one to the next, and what a workspace must be to be at one of them.
+"""The tree of the workspace's states, what restoring one of them takes, and the journal that records all this on disk.
 
-States form a tree: a cell grows a new one from where the workspace is. Each keeps only how it differs from its parent, in
-two steps: what the user changed before the cell ran, and what changed while it ran.
+A cell adds a new state below the one the workspace is at. Each state keeps only its differences from its parent, in two
+steps: what the user changed before the cell ran, and what changed while it ran.
 
-The user's changes go along wherever one goes. A state knows what the user did until it was made, or until it was last left
-for another: going there, only what the user changed later than that stays as it is.
+Restoring a state keeps the user's changes that are newer than it. A state includes what the user changed until it was
+made, or until it was last left for another state; only what the user changed after that stays as it is.
 
-The journal says line by line in the store what happened, so that another process can go on where the last one ended, however
-it ended. It is written as it happens and not synced: after a power cut the last lines, or contents, may be missing, which is
-found out and said.
+The journal in the store has a line for each thing that happened, so that another process can continue, however the last
+one ended. It is written at once but not synced: after a power cut the last lines, or contents, may be missing, which is
+detected and reported.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from pinfold.sandbox.kernel.safe_files import Stamp
 
 
 class Users(Struct, frozen=True):
-    """What the user changed since a state, and when each thing last: by the count of what happened."""
+    """What the user changed since a state, and the value of `History.count` at the last change of each thing."""
 
     delta: Delta = field(default_factory=Delta)
     since: dict[str, int] = field(default_factory=dict[str, int])
 
 
 NOTHING = Users()
-"""Never added to."""
+"""Shared, so never modified."""
 
 
 class State(NamedTuple):
@@ -47,14 +47,14 @@ class State(NamedTuple):
 
 
 class Target(Struct, frozen=True):
-    """Every path that differs somewhere on the way."""
+    """What to restore: every path that differs in some state between here and there."""
 
     state: dict[str, Entry | None]
-    """As it was after that cell."""
+    """The entries as they were after that cell."""
     wanted: dict[str, Entry | None]
-    """The same, but for what is the user's."""
+    """The same, except for the user's changes, which stay."""
     since: dict[str, int]
-    """Which is this, and from when."""
+    """The things that the user changed, and when."""
 
     @property
     def left(self) -> list[str]:
@@ -78,21 +78,21 @@ class History:
         self.states: dict[int, State] = {0: State(None)}
         self.head = 0
         self.last = 0
-        """The highest number a state ever had."""
+        """The highest number any state ever had."""
         self.user = Users()
-        """Since the state at the head."""
+        """What the user changed since the head."""
         self._departed: dict[int, tuple[int, Users]] = {}
-        """When a state was left for another, and what the user had changed since it: coming back brings it back."""
+        """For each state left for another: when, and the user's changes since it. Returning restores those changes."""
         self.count = 0
-        """Of what happened."""
+        """A logical clock: each recorded change increments it."""
 
     @property
     def changed_paths(self) -> int:
-        """Of all states together."""
+        """The number of changed paths, summed over all states."""
         return sum(len(state.cell) + len(state.user.delta) for state in self.states.values())
 
     def record_user_change(self, delta: Delta) -> None:
-        """A path that is changed back stays in: the user has chosen what it is."""
+        """Add to the user's changes. A path that is changed back stays among them: the user has chosen its content."""
         if delta:
             self.count += 1
         for path, (was, now) in delta.items():
@@ -109,7 +109,7 @@ class History:
         self.head = self.last = number
 
     def arrive(self, number: int, user: Users) -> None:
-        """The workspace is now at this state, but for what is the user's."""
+        """Record that the workspace is now at this state, except for `user`, the user's changes."""
         self.count += 1
         self._departed.pop(number, None)
         if self.head != number:
@@ -117,8 +117,8 @@ class History:
         self.head, self.user = number, user
 
     def target(self, to: int, now: Mapping[str, Entry]) -> Target:
-        """What the workspace, which is `now`, must become. Going back, each thing stops at the user's last change of it,
-        unless the state knows of that."""
+        """Return what the workspace, now `now`, must become. Going back, each thing stops at the user's last change of
+        it, unless the state already includes that change."""
         knows_until, departed = self._departed.get(to, (self.states[to].made, Users()))
         steps = self._steps(to)
         state = {path: now.get(path) for step in steps for path in (*step.delta, *departed.delta)}
@@ -133,7 +133,7 @@ class History:
         return Target(state, wanted, departed.since | stopped)
 
     def _steps(self, to: int) -> list[_Step]:
-        """Back to the last common state, then forth."""
+        """Return the steps back to the last common state, then forward."""
         here, there = [*self._line(self.head)], [*self._line(to)]
         steps = [_Step(self.user.delta, is_back=True, since=self.user.since)]
         for number in here:
@@ -149,7 +149,7 @@ class History:
         return steps
 
     def drop_oldest(self) -> list[int]:
-        """Forgets the state furthest back, and every state that can be reached through it only. Never the head."""
+        """Forget the oldest state and every state reachable only through it, never the head. Return their numbers."""
         line = [*self._line(self.head)]
         if len(line) < 2:
             return []
@@ -163,7 +163,7 @@ class History:
         return dropped
 
     def digests(self) -> Iterator[str]:
-        """Of every content that some state needs."""
+        """Yield the digest of every content that some state needs."""
         for state in self.states.values():
             yield from digests(state.user.delta)
             yield from digests(state.cell)
@@ -171,7 +171,7 @@ class History:
             yield from digests(users.delta)
 
     def _line(self, number: int) -> Iterator[int]:
-        """The state and those it grew from, back to the first."""
+        """Yield the state and its ancestors, back to the first."""
         at: int | None = number
         while at is not None:
             yield at
@@ -179,7 +179,7 @@ class History:
 
 
 def _fit(wanted: dict[str, Entry | None], stopped: Collection[str], now: Mapping[str, Entry]) -> None:
-    """What is the user's keeps the folders it lies in; under what is no folder nothing can be put back."""
+    """Make `wanted` consistent: keep folders that hold the user's changes, and put nothing below a non-folder."""
 
     def will_be(path: str) -> Entry | None:
         return wanted[path] if path in wanted else now.get(path)
@@ -196,26 +196,26 @@ def _fit(wanted: dict[str, Entry | None], stopped: Collection[str], now: Mapping
 
 
 _AT_ONCE = 500
-"""Entries on one line of the start, so that other threads do not wait long for this one."""
+"""Entries on one line of the start: few, so that encoding a line does not hold up other threads for long."""
 _Said: TypeAlias = list[Any] | None
 _KINDS: dict[str, Callable[..., Entry]] = {kind.__name__: kind for kind in (File, Folder, Link, Uncovered)}
 
 
 class JournalState(Struct):
-    """What an earlier owner has left."""
+    """What the journal of an earlier owner says."""
 
     history: History = field(default_factory=History)
     entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
     stamps: dict[str, Stamp] = field(default_factory=dict[str, Stamp])
-    """Of what has not changed since the start."""
+    """The stamps of files that have not changed since the start."""
     running: int | None = None
-    """The cell that ran when it ended."""
+    """The cell that was running when the owner ended."""
     going: int | None = None
-    """The state it was going to when it ended."""
+    """The state that was being restored when the owner ended."""
     aside: set[str] = field(default_factory=set[str])
 
     def recall_contents(self, digests: Mapping[Stamp, str]) -> None:
-        """Those of files that were read, as far as they are shared."""
+        """Fill in the digests of unread files from the shared contents."""
         for path, stamp in self.stamps.items():
             entry = self.entries.get(path)
             if isinstance(entry, File) and entry.digest is None and stamp in digests:
@@ -232,9 +232,9 @@ class JournalState(Struct):
 
 
 class Journal:
-    """Until `write_start` and `go_on` were called, which take their time, lines wait in memory.
+    """The journal file. Lines wait in memory until `write_start`, which may be slow, and `go_on` were called.
 
-    With no file nothing is written: no other process will go on.
+    Without a path nothing is written, because no other process will continue.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -243,15 +243,15 @@ class Journal:
         self._start: tuple[Mapping[str, Entry], Mapping[str, Stamp]] = ({}, {})
         self._waiting: list[list[Any]] = []
         self._is_over = path is None
-        """Nothing is written, or nothing any more."""
+        """True if nothing is written, either from the start or because writing failed."""
 
     def load(self) -> JournalState | None:
-        """None: there is no whole start, or it is damaged. Otherwise what is written from now on is added to it."""
+        """Read the journal and append to it from now on. None if it is damaged or its start is incomplete."""
         if self._path is None:
             return None
         try:
             lines = self._path.read_text(encoding="ascii").splitlines(keepends=True)
-            if lines and not lines[-1].endswith("\n"):  # it was being written
+            if lines and not lines[-1].endswith("\n"):  # the write of this line was cut off
                 os.truncate(self._path, sum(map(len, lines[:-1])))
                 lines.pop()
             told = _replay(json.loads(line) for line in lines)
@@ -265,7 +265,7 @@ class Journal:
         self._start = (entries, stamps)
 
     def write_start(self) -> None:
-        """By any thread."""
+        """Write the state given to `start`. May be called in any thread."""
         if self._fd is not None or self._path is None:
             return
         entries, stamps = self._start
@@ -294,7 +294,7 @@ class Journal:
             self._write("user", _encode_delta(delta))
 
     def record_found(self, delta: Delta) -> None:
-        """Changes of unknown origin."""
+        """Record changes whose author is unknown."""
         self._write("found", _encode_delta(delta))
 
     def record_run(self, cell: int) -> None:
@@ -335,7 +335,7 @@ class Journal:
             self._give_up()
 
     def _give_up(self) -> None:
-        """The disk is full: undo goes on here, but another process could not go on with a gap in the story."""
+        """Remove the journal after a failed write, as on a full disk: another process cannot use one with a gap."""
         self._is_over = True
         self.close()
         self._waiting.clear()
@@ -378,7 +378,7 @@ def _replay(lines: Iterable[list[Any]]) -> JournalState | None:
 
 
 def _encode_entry(entry: Entry | None) -> _Said:
-    """What it is, and its fields in their order."""
+    """Return the kind of the entry, followed by its fields in order."""
     return entry and [type(entry).__name__, *(getattr(entry, one.name) for one in fields(entry))]
 
 

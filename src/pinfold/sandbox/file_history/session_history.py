@@ -1,4 +1,4 @@
-"""The history of a workspace's files beside a live session: looked after in threads, so that no cell waits longer than it must."""
+"""The file history of a live session. Its work runs in threads, so that a cell waits as little as possible."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from pinfold.sandbox.kernel.folders import TemporaryFolder
 from pinfold.text import join_names, numerous
 
 SHARE = 0.2
-"""Of the free disk, at most, for contents."""
+"""The largest share of the free disk that contents may take."""
 FILL_S, FILL_CPU_S = 5.0, 1.5
-"""From the beginning: how long a cell waits for the user's files to be read, at most, and as long as that takes so much of the
-processor. Later ones are read beside it: what it changes before they are is not covered."""
+"""How long after the start a cell waits, at most, for the user's files to be read, and how much processor time that may
+take meanwhile. Other files are read while the cell runs; what it changes before that is not covered."""
 IDLE_S, LEISURE_S = 1.0, 0.1
-"""Without a cell, and of the first cell, before a large workspace is read that only this session will go back in: starting it
-has all the processor, and most of its cells are over by then."""
+"""How long to wait for a first cell, and then during it, before reading a large workspace that no other process will
+continue with: the session's start needs the processor, and most cells end within that time."""
 LISTED = 50
-"""Files of one cell that are told with their content."""
+"""Most files of one cell that are reported with their content."""
 UNSEEN = {".git", "__pycache__"}
 REMADE = {*UNSEEN, ".venv", "venv", "node_modules", ".tox"}
-"""Folders of files that a command makes again, and that users do not keep."""
+"""Folders whose files a command can make again, so that users do not miss them."""
 NAMED = 5
-"""Paths that are named in one line."""
+"""Most paths that one line names."""
 NO_FILES = ChangedFiles()
 BEYOND: tuple[Why, ...] = ("too much at once", "too many files")
-"""Why undo does not cover what a cell has just made, where it would cover less of it."""
+"""Reasons that only a cell with too many changes has; these are reported after the cell."""
 _NO_LOSS: tuple[Why, ...] = ("special file", "secret")
-"""Nothing is in it, or code cannot see it."""
+"""Reasons not worth a report: the file has no content, or code in the session cannot read it."""
 
 
 class FileHistory:
-    """Of one session. Cells are numbered as the session numbers them."""
+    """The file history of one session. Cells have the session's numbers."""
 
     def __init__(
         self,
@@ -59,9 +59,10 @@ class FileHistory:
         *,
         shared: Path | None = None,
     ) -> None:
-        """In any thread; what can be restored is what is there now, and what `folder` holds. Without, it ends with us.
+        """Start the history from the present files, or continue the one in `folder`. May run in any thread.
 
-        `listings`: what the walk for guarded paths has just found. `shared`: as in `Spec.contents`.
+        Without `folder` the history ends with this object. `listings`: what the walk for guarded paths has just found.
+        `shared`: as in `Spec.contents`.
         """
         self._workspace = workspace
         self._scratch = None if folder else TemporaryFolder("versions")
@@ -69,9 +70,9 @@ class FileHistory:
         self._running: int | None = None
         self._is_looking = False
         self.said: tuple[str, ...] = ()
-        """Of the last cell's files, a line each."""
+        """Lines to report about the last cell's files."""
         self.changed = NO_FILES
-        """By the last cell."""
+        """The files that the last cell changed."""
         with ExitStack() as on_failure:
             if self._scratch:
                 on_failure.callback(self._scratch.remove)
@@ -98,23 +99,23 @@ class FileHistory:
 
     @property
     def last(self) -> int:
-        """The highest number of a cell it knows of."""
+        """The highest cell number in the history."""
         return self._versions.last
 
     @classmethod
     def create_if_possible(cls, spec: Spec, listings: Listings | None = None) -> FileHistory | str:
-        """In any thread. Or why not."""
+        """Open the history, or return a message that says why undo cannot cover files. May run in any thread."""
         try:
             return cls(spec.workspace, spec.state and spec.state / "files", listings, shared=spec.contents)
         except (OSError, RuntimeError, ValueError, SandboxError) as error:
             return f"Undo brings back variables only, no files: {error}."
 
     def get_touched_names(self) -> Names:
-        """Names to which something happened since the files were last looked at."""
+        """Return the names that had events since the files were last scanned."""
         return self._versions.get_touched_names()
 
     async def before(self, cell: int) -> None:
-        """Again, if it was given up before it ran."""
+        """Call before a cell runs. Calling again for a cell that was given up before it ran does nothing."""
         if self._running == cell:
             return
         if self._running is not None:
@@ -122,7 +123,7 @@ class FileHistory:
         left_s = self._fill_until - monotonic()
         if not self._is_read.is_set() and left_s > 0 and not self.coverage.has_unmeasured:
             await anyio.to_thread.run_sync(self._is_read.wait, left_s, abandon_on_cancel=True)
-        if self._versions.is_quiet:  # it is over before a thread would be reached
+        if self._versions.is_quiet:  # faster than handing it to a thread
             self._versions.before(cell)
         else:
             await anyio.to_thread.run_sync(self._versions.before, cell)
@@ -130,9 +131,9 @@ class FileHistory:
         self._running, self.changed = cell, NO_FILES
 
     async def after(self, *, spilled: bool = False) -> None:
-        """The cell has ended: look at the files before its caller can change them. `spilled`: it filled the disk.
+        """Scan the files after a cell, before its caller can change them. `spilled`: the cell filled the disk.
 
-        A cancelled caller waits only until the look has stopped.
+        A cancelled caller waits only until the scan has stopped.
         """
         cell, self._running, self.said = self._running, None, ()
         if cell is None:
@@ -154,13 +155,13 @@ class FileHistory:
             self._is_looking = False
 
     def hurry(self) -> None:
-        """A caller waits: what has not been looked at yet is reported as not covered."""
+        """End a running scan soon, because a caller waits; what it has not read yet is reported as not covered."""
         if self._is_looking:
             self._versions.hurry()
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing has happened to any file since the cell began."""
+        """True if nothing has happened to any file since the cell began."""
         return self._versions.is_quiet
 
     def _finish(self, cell: int, *, spilled: bool) -> None:
@@ -172,7 +173,7 @@ class FileHistory:
             self.said = (f"Undo does not cover {_names(beyond)}: too many files at once.",)
 
     def _read(self, changes: Changes) -> ChangedFiles:
-        """What a person wants to see of it, with the content of the first few."""
+        """Return the changes worth showing to the user, with the content of the first `LISTED` files."""
         kinds: tuple[tuple[How, tuple[str, ...]], ...] = (
             ("added", changes.made),
             ("changed", changes.changed),
@@ -199,12 +200,12 @@ class FileHistory:
         return None if data is None or b"\0" in data else data
 
     async def restore(self, to: int) -> list[str]:
-        """The workspace as it was after this cell. What must be said about it, a line each. Raises SandboxError."""
+        """Restore the workspace to its state after cell `to`. Return lines for the user. Raises SandboxError."""
         await self.after()
         return _describe_restored(await anyio.to_thread.run_sync(self._versions.restore, to))
 
     def describe_tracked_secrets(self) -> str | None:
-        """What no mask hides, in a line: secrets that git has in its objects."""
+        """Return a line about secrets that git has in its objects, where no mask hides them; None if there are none."""
         found = [path for path in read_tracked_paths(f"{self._workspace}/.git") if is_masked(path)]
         if not found:
             return None
@@ -222,9 +223,9 @@ class FileHistory:
 
 
 def describe_uncovered(coverage: Coverage) -> str | None:
-    """What undo will not bring back, in a line; None if it brings back everything that code may change and a user keeps.
+    """Return a line about what undo will not restore; None if nothing worth naming.
 
-    Git's own files are git's affair.
+    Leaves out git's own files, folders that a command can make again, and what code cannot change or read.
     """
     paths = [
         one.path for one in coverage.not_covered if one.why not in _NO_LOSS and not REMADE & set(one.path.split("/"))
@@ -236,7 +237,7 @@ def describe_uncovered(coverage: Coverage) -> str | None:
 
 
 def _by_folder(paths: Sequence[str]) -> list[str]:
-    """Of many, the folder at the top of the workspace and how many are in it."""
+    """Return the files at the top of the workspace, and each top folder with the number of paths in it."""
     counts = Counter(path.partition("/")[0] for path in paths if "/" in path)
     return [path for path in paths if "/" not in path] + [
         f"{folder} ({numerous('file', count)})" for folder, count in counts.most_common()

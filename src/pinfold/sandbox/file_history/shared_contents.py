@@ -1,9 +1,9 @@
-"""What the files of a workspace hold, kept for all its sessions: each file is read once, not once in every session.
+"""File contents that all sessions of a workspace share, so that each file is read once, not once per session.
 
-A content is found by the stamp of the file that it was read from. Small contents are rows of a SQLite file, because creating
+A content is found by the stamp of the file it was read from. Small contents are rows of a SQLite file, because creating
 a file for each takes many times as long; larger ones are files.
 
-What a session needs to go back is kept as long as the session; other contents of files that are gone, for some days.
+What a session needs for undo is kept as long as the session; other contents of files that are gone, for some days.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from pinfold.sandbox.kernel.folders import hold_lock, remove_folder, try_lock
 from pinfold.sandbox.kernel.safe_files import Stamp
 
 LINK = "contents"
-"""In the folder of a history: leads to the shared contents that it uses."""
+"""The symlink in a history's folder that points to the shared contents it uses."""
 SHARE = 0.75
-"""Of the room, at most, for what is read at the start; the rest is for what cells make."""
+"""The largest share of the room for what is read at the start; the rest is for what cells make."""
 SETTLED_S = 60.0
-"""After a change: until its pages are on the disk, a program that has mapped a file can change it again without a trace. Only
-after that its stamp tells another session what it holds."""
+"""The age a change must have before another session trusts the file's stamp. Until its pages are on the disk, a program
+that has mapped the file can change it again without a trace."""
 GRACE_DAYS = 7
-"""For which a file that is gone is kept: a session whose owner was killed in a cell may still go on, and undo it."""
+"""Days to keep the content of a file that is gone: a session whose owner was killed in a cell may resume and undo."""
 _AT_ONCE, _AT_ONCE_BYTES = 64, 1 << 20
-"""Contents that are written together."""
+"""Contents to collect before they are written together."""
 _REMOVED_AT_ONCE = 1000
 _BUSY_S = 10.0
-# A stamp is JSON: some file systems have inodes and times that are no INTEGER of SQLite.
+# A stamp is stored as JSON: some file systems have inodes and times that do not fit an INTEGER of SQLite.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS content (digest BLOB PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS stamp (stamp TEXT PRIMARY KEY, digest BLOB NOT NULL, used_day INTEGER) WITHOUT ROWID;
@@ -49,7 +49,7 @@ _REMOVE = "DELETE FROM content WHERE digest IN (SELECT digest FROM content WHERE
 
 
 class SharedContents:
-    """Used by two threads at once. Whatever fails raises OSError, and what needs room NoRoom."""
+    """Safe for two threads at once. Failures raise OSError; lack of room raises NoRoom."""
 
     def __init__(self, folder: Path, *, total: int, largest: int, settled_s: float = SETTLED_S) -> None:
         self._folder = folder.resolve()
@@ -68,7 +68,7 @@ class SharedContents:
         self._small_bytes = 0
 
     def load(self) -> dict[Stamp, str]:
-        """The digest of every file that was read, by its stamp. After a power cut, without those whose content is lost."""
+        """Return the digest of every file that was read, by its stamp, without contents lost in a power cut."""
         with self._database() as database:
             rows = database.execute(
                 "SELECT stamp, digest, rowid IS NOT NULL FROM stamp LEFT JOIN content USING (digest)"
@@ -79,11 +79,11 @@ class SharedContents:
         }
 
     def trusts(self, stamp: Stamp) -> bool:
-        """Whether the file with this stamp may be known by it."""
+        """Return True if this stamp is old enough to identify the file's content."""
         return stamp.ctime_ns < time.time_ns() - self._settled_ns
 
     def take(self, fd: int) -> str:
-        """The content of an open file, by its hash. Raises NoRoom and TooLarge."""
+        """Store the content of an open file and return its digest. Raises NoRoom and TooLarge."""
         data = read_small(fd)
         if not self._has_room(os.fstat(fd).st_size):
             raise NoRoom
@@ -98,12 +98,12 @@ class SharedContents:
         return digest
 
     def note(self, stamp: Stamp, digest: str) -> None:
-        """A file with this stamp holds this content, which was taken."""
+        """Record that the file with this stamp holds this content, which `take` has stored."""
         with self._lock:
             self._stamps.append((stamp, digest))
 
     def flush(self) -> None:
-        """What was taken and noted is there for the next session, even if this process is killed."""
+        """Write what was taken and noted, so that the next session has it even if this process is killed."""
         if self._contents or self._stamps:
             with self._database() as database:
                 self._write(database)
@@ -119,7 +119,7 @@ class SharedContents:
         return self._large.read(digest) if data is None else data
 
     def copy(self, digest: str, fd: int) -> None:
-        """Into an empty file. Raises Damaged."""
+        """Write a content into an empty file. Raises Damaged."""
         data = self._read(digest)
         if data is None:
             self._large.copy(digest, fd)
@@ -129,7 +129,7 @@ class SharedContents:
             write_at(fd, data, 0)
 
     def keep(self, digests: Iterable[str], owner: Path) -> None:
-        """As long as this folder is there."""
+        """Keep these contents as long as the folder `owner` exists."""
         rows = [(self._name(owner), bytes.fromhex(digest)) for digest in digests]
         self.flush()
         with self._database() as database, _transaction(database):
@@ -141,7 +141,7 @@ class SharedContents:
             database.execute("INSERT OR IGNORE INTO need SELECT ?, digest FROM need WHERE owner = ?", names)
 
     def clean(self, current: Collection[Stamp]) -> None:
-        """Forget what files held that are gone for some days, unless another session is open that may need it."""
+        """Forget contents of files that are gone for some days, unless another open session may need them."""
         today = int(time.time() / 86400)
         grace_days = GRACE_DAYS if self._has_room(self._total // 4) else 0
         self.flush()
@@ -152,12 +152,12 @@ class SharedContents:
                 database.executemany("UPDATE stamp SET used_day = ? WHERE stamp = ?", used)
             with self._alone() as is_alone:
                 has_forgotten = is_alone and self._forget(database, since_day=today - grace_days)
-        while has_forgotten:  # in between, those who wait for a lock go first
+        while has_forgotten:  # releases the lock after each step, so that other sessions wait little
             with self._database() as database, self._alone() as is_alone:
                 has_forgotten = is_alone and self._remove_some(database)
 
     def _forget(self, database: sqlite3.Connection, *, since_day: int) -> bool:
-        """What is needed no longer. Whether there was any."""
+        """Drop records of old stamps and removed owners. True if there were any."""
         self._large.remove_partials()
         owners = database.execute("SELECT DISTINCT owner FROM need").fetchall()
         gone = [(owner,) for (owner,) in owners if not (self._folder / owner).exists()]
@@ -167,7 +167,7 @@ class SharedContents:
         return stamps.rowcount > 0 or bool(gone)
 
     def _remove_some(self, database: sqlite3.Connection) -> bool:
-        """Contents that are not needed. Whether there may be more."""
+        """Remove some contents that are not needed. True if there may be more."""
         if database.execute(_REMOVE, [_REMOVED_AT_ONCE]).rowcount:
             database.executescript("PRAGMA incremental_vacuum")  # `execute` would free one page
             return True
@@ -175,7 +175,7 @@ class SharedContents:
         return False
 
     def rest(self) -> None:
-        """Write what waits, and hold no more memory than needed until it is used again."""
+        """Write what waits and close the database, to free its memory until the next use."""
         with suppress(OSError):
             self.flush()
         with self._lock:
@@ -191,7 +191,7 @@ class SharedContents:
                 self._hold = -1
 
     def _name(self, owner: Path) -> str:
-        """The same wherever both are moved."""
+        """Return the owner's path relative to this folder, which stays right if both are moved together."""
         return os.path.relpath(owner.resolve(), self._folder)
 
     def _has_room(self, size: int) -> bool:
@@ -221,7 +221,7 @@ class SharedContents:
             return self._connect()
         except sqlite3.OperationalError:
             raise
-        except sqlite3.DatabaseError:  # it is damaged
+        except sqlite3.DatabaseError:  # the file is damaged
             with self._alone() as is_alone:
                 if not is_alone:
                     raise
@@ -257,15 +257,15 @@ class SharedContents:
 
     @contextmanager
     def _alone(self) -> Generator[bool]:
-        """Whether no other session is open in the workspace; none can be opened meanwhile."""
+        """Try to exclude other sessions of the workspace for the duration; yield False if one is open."""
         try:
             yield try_lock(self._hold)
         finally:
-            fcntl.flock(self._hold, fcntl.LOCK_SH)  # asking for more may have cost us what we had
+            fcntl.flock(self._hold, fcntl.LOCK_SH)  # a failed upgrade may have lost the shared lock
 
 
 def link_contents(store: Path, folder: Path) -> Path:
-    """The folder of the contents that a history uses: the first one, even if its workspace is at another path by now."""
+    """Return a history's folder of shared contents: the first one linked, even if the workspace has moved since."""
     link = store / LINK
     if not link.is_symlink():
         link.symlink_to(os.path.relpath(folder.resolve(), store.resolve()))
@@ -273,7 +273,7 @@ def link_contents(store: Path, folder: Path) -> Path:
 
 
 def keep_for_copy(store: Path, copy: Path) -> None:
-    """What a history needs, its copy needs too."""
+    """Keep the shared contents that a history needs for its copy too."""
     if (folder := store / LINK).is_dir():
         shared = SharedContents(folder.resolve(), total=0, largest=0)
         try:
@@ -283,10 +283,10 @@ def keep_for_copy(store: Path, copy: Path) -> None:
 
 
 def remove_shared_contents(folder: Path) -> bool:
-    """Unless a session is open in the workspace. Whether they are gone."""
+    """Remove the shared contents unless a session is open in the workspace. True if they are gone."""
     try:
         hold = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:  # gone, or another user's
+    except OSError:  # the folder is gone, or belongs to another user
         return not folder.exists()
     try:
         return try_lock(hold) and remove_folder(folder)
@@ -297,13 +297,13 @@ def remove_shared_contents(folder: Path) -> bool:
 
 
 def _hold(folder: Path) -> int:
-    """Keeps the folder from being removed, and what is in it from being forgotten."""
+    """Lock the folder, so that it is not removed and its contents are not forgotten. Return the descriptor."""
     while True:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with ExitStack() as on_failure:
             fd = hold_lock(folder)
             on_failure.callback(os.close, fd)
-            with suppress(FileNotFoundError):  # it was removed just then
+            with suppress(FileNotFoundError):  # the folder was removed at that moment
                 if os.path.samestat(os.fstat(fd), folder.stat()):
                     on_failure.pop_all()
                     return fd

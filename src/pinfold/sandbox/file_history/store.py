@@ -1,4 +1,4 @@
-"""Contents by their hash, in a folder of our own. Bounded; says when there is no room, and drops what is no longer needed."""
+"""File contents stored by their hash in a private folder of bounded size."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ from pinfold.sandbox.kernel.safe_files import Stamp, is_open_for_writing
 
 CHUNK = 1 << 20
 SMALL = 1 << 16
-"""Bytes that are read and written in one step."""
+"""Largest file, in bytes, that is read and written in one step."""
 _ZEROS = bytes(CHUNK)
 
 
 def pieces(fd: int) -> Iterator[tuple[int, bytes | memoryview, bool]]:
-    """All of an open file from its start: where each piece begins, what it holds, and whether that is on the disk.
-
-    Moves the descriptor.
-    """
+    """Yield an open file in pieces: the offset, the bytes, and False if they are a hole. Moves the file offset."""
     size, at = os.fstat(fd).st_size, 0
     while at < size:
         begin, end = _data(fd, at, size)
@@ -40,13 +37,16 @@ def pieces(fd: int) -> Iterator[tuple[int, bytes | memoryview, bool]]:
         while at < end:
             chunk = os.pread(fd, min(CHUNK, end - at), at)
             if not chunk:
-                return  # it was cut off meanwhile
+                return  # the file was truncated meanwhile
             yield at, chunk, True
             at += len(chunk)
 
 
 def count_written(fd: int) -> int:
-    """Bytes of an open file that are no hole. Not by its blocks, which some file systems count late. Moves the descriptor."""
+    """Return the bytes of an open file outside its holes. Moves the file offset.
+
+    Does not use the block count, which some file systems update late.
+    """
     size, at, found = os.fstat(fd).st_size, 0, 0
     while at < size:
         begin, at = _data(fd, at, size)
@@ -55,7 +55,7 @@ def count_written(fd: int) -> int:
 
 
 def same_content(one: int, other: int) -> bool:
-    """Of two open files. Moves the descriptors."""
+    """Return True if two open files hold the same bytes. Moves their file offsets."""
     size, at = os.fstat(one).st_size, 0
     if os.fstat(other).st_size != size:
         return False
@@ -71,33 +71,33 @@ def same_content(one: int, other: int) -> bool:
 
 
 def _data(fd: int, at: int, size: int) -> tuple[int, int]:
-    """Where something was written, from here on."""
+    """Return where the next data from offset `at` begins and ends."""
     try:
         begin = os.lseek(fd, at, os.SEEK_DATA)
         return begin, os.lseek(fd, begin, os.SEEK_HOLE)
     except OSError as error:
         if error.errno == errno.ENXIO:
             return size, size
-        return at, size  # this file system does not say
+        return at, size  # this file system does not report holes
 
 
 _FICLONE = 0x40049409
 
 
 class NoRoom(Exception):
-    """The store is full, or its disk."""
+    """The store or its disk is full."""
 
 
 class TooLarge(Exception):
-    """More than one file may have."""
+    """The file is larger than the store allows."""
 
 
 class Damaged(OSError):
-    """A content is missing, or is not what its name says."""
+    """The content is missing or does not match its digest."""
 
 
 class ContentSource(Protocol):
-    """Where there are contents that a store does not have. As the methods of `Store`."""
+    """A source of contents that a store does not have. Its methods mean the same as those of `Store`."""
 
     def has(self, digest: str) -> bool: ...
     def read(self, digest: str) -> bytes: ...
@@ -105,7 +105,7 @@ class ContentSource(Protocol):
 
 
 class Store:
-    """Used by two threads at once: one takes contents in at the start, another around cells."""
+    """Safe for two threads at once: one stores the contents of the start, the other those changed by cells."""
 
     def __init__(self, folder: Path, *, total: int, largest: int) -> None:
         self.folder = folder
@@ -116,19 +116,19 @@ class Store:
         self._used = 0
         self._lock = Lock()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for blob in folder.glob("??/*"):  # of an earlier owner
+        for blob in folder.glob("??/*"):  # left by an earlier owner
             status = blob.stat()
             self._sizes[blob.name] = min(status.st_size, status.st_blocks * 512)
         self._used = sum(self._sizes.values())
 
     def remove_partials(self) -> None:
-        """Of an owner that was killed."""
+        """Remove unfinished files of an owner that was killed."""
         for partial in self.folder.glob("partial-*"):
             partial.unlink()
 
     @property
     def used(self) -> int:
-        """Bytes."""
+        """The bytes in use."""
         return self._used
 
     def has(self, digest: str) -> bool:
@@ -137,7 +137,7 @@ class Store:
         return self.source.has(digest) if self.source else self.path(digest).exists()
 
     def size(self, digest: str) -> int | None:
-        """Of a content; None: it is not here."""
+        """Return the size of a stored content; None if it is not here."""
         with suppress(FileNotFoundError):
             return self.path(digest).stat().st_size
         return None
@@ -149,7 +149,10 @@ class Store:
         return self.folder / digest[:2] / digest
 
     def take(self, fd: int, *, share: float = 1.0) -> str:
-        """The content of an open file, by its hash. Uses no more than this share of the store. Raises NoRoom and TooLarge."""
+        """Store the content of an open file and return its digest. Raises NoRoom and TooLarge.
+
+        Raises NoRoom too where more than this share of the store would be in use.
+        """
         if os.fstat(fd).st_size > self._largest:
             raise TooLarge
         if not self.has_room(count_written(fd), share=share):
@@ -167,13 +170,13 @@ class Store:
             raise
 
     def _find_small(self, source: int) -> str | None:
-        """Of a small file, if its content is here already: of many it is."""
+        """Return the digest of a small file whose content is already stored, which is often so; else None."""
         data = read_small(source)
         digest = hashlib.sha256(data).hexdigest() if data is not None else ""
         return digest if digest in self._sizes else None
 
     def copy(self, digest: str, fd: int) -> None:
-        """Into an empty file. Raises Damaged."""
+        """Write a content into an empty file. Raises Damaged."""
         if self.source and digest not in self._sizes:
             self.source.copy(digest, fd)
             return
@@ -192,13 +195,13 @@ class Store:
             raise Damaged(0, "its content was damaged in the store")
 
     def read(self, digest: str) -> bytes:
-        """Raises OSError."""
+        """Return a content. Raises OSError if it is missing."""
         if self.source and digest not in self._sizes:
             return self.source.read(digest)
         return self.path(digest).read_bytes()
 
     def holds(self, digest: str) -> bool:
-        """Itself, whatever the source has."""
+        """Return True if the store itself has the content, not just its source."""
         return digest in self._sizes
 
     def drop(self, needed: AbstractSet[str]) -> None:
@@ -209,7 +212,7 @@ class Store:
                 self._used -= self._sizes.pop(digest)
 
     def _stream(self, source: int) -> str:
-        """What is hashed is what was written, whatever happens to the file meanwhile."""
+        """Store a file while hashing it: the digest is that of the stored bytes even if the file changes meanwhile."""
         partial = self.folder / f"partial-{secrets.token_hex(8)}"
         fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         found, size, held = hashlib.sha256(), 0, 0
@@ -248,7 +251,7 @@ class Store:
 
 
 def read_small(fd: int) -> bytes | None:
-    """The content of an open file; None if it is not small, or has holes."""
+    """Return the content of an open file; None if it is not small or has holes."""
     status = os.fstat(fd)
     if status.st_size > SMALL or status.st_blocks * 512 < status.st_size:
         return None
@@ -257,7 +260,7 @@ def read_small(fd: int) -> bytes | None:
 
 
 def _try_clone(source: int, target: int) -> bool:
-    """Share the blocks, where the file system can (btrfs, XFS)."""
+    """Let the target share the source's blocks, if the file system can (btrfs, XFS). False if it cannot."""
     with suppress(OSError):
         fcntl.ioctl(target, _FICLONE, source)
         return True
@@ -272,7 +275,7 @@ def write_at(fd: int, data: bytes | memoryview, at: int) -> None:
 
 
 _TRIES = 3
-"""Of reading a file that is being written."""
+"""How often to read a file that changes while it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,16 +283,16 @@ class ReadResult:
     entry: File | Uncovered
     stamp: Stamp
     is_fresh: bool
-    """Changed so shortly before that the next change could bear the same time."""
+    """The file changed so shortly before that the next change could leave the same time."""
     is_held: bool
-    """Open for writing."""
+    """Some process has the file open for writing."""
 
 
 def read_file(fd: int, take: Callable[[int], str]) -> ReadResult:
     is_held = is_open_for_writing(fd)
     if is_held:
-        # A page that is dirty already can be written through a map without a trace; a clean one cannot.
-        with suppress(OSError):  # not every file system has it
+        # A memory map can write to a page that is already dirty without a trace, but not to a clean one.
+        with suppress(OSError):  # not every file system supports this
             os.fdatasync(fd)
     stamp = Stamp.of(os.fstat(fd))
     for _ in range(_TRIES):
@@ -300,7 +303,7 @@ def read_file(fd: int, take: Callable[[int], str]) -> ReadResult:
             return ReadResult(Uncovered(reason(error), stamp.thing), stamp, fresh, is_held)
         status = os.fstat(fd)
         if Stamp.of(status) == stamp:
-            # Asked again: no event tells who opened it while we had it open.
+            # Checked again: no event reports that another process opened the file while this one had it open.
             return ReadResult(file_of(digest, status), stamp, fresh, is_held or is_open_for_writing(fd))
         stamp = Stamp.of(status)
     return ReadResult(Uncovered("changed while it was read", stamp.thing), stamp, is_fresh=True, is_held=is_held)

@@ -1,6 +1,6 @@
 """The history of a workspace's files, for undo. Host side: the session never sees the store.
 
-Called from worker threads, one call at a time, but for `fill`, which runs beside the others and may take seconds.
+Called from worker threads, one call at a time; only `fill`, which may take seconds, runs concurrently with the others.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ from pinfold.sandbox.guards.new_names import Names
 from pinfold.sandbox.kernel.safe_files import SafeFolder, is_partial
 
 FILE_CAP = 64 << 20
-"""Bytes of one file; a larger one is not covered."""
+"""Most bytes of one file; a larger file is not covered."""
 TOTAL_CAP = 4 << 30
-"""Bytes of all contents that are kept."""
+"""Most bytes of all stored contents together."""
 ENTRY_CAP = 200_000
-"""Files and folders; a folder with which there would be more is not covered."""
+"""Most files and folders; a folder that would exceed this is not covered."""
 CHANGE_CAP = 2_000_000
-"""Changed paths of all states together, each some 300 bytes in memory; the oldest states make way."""
+"""Most changed paths of all states together, some 300 bytes of memory each; beyond it the oldest states are dropped."""
 LOOK_S, LOOK_BYTES = 10.0, 2 << 30
-"""For reading what one cell changed; what is beyond is not covered."""
+"""Limits for reading what one cell changed; the rest is not covered."""
 WATCHES = 1 << 16
-"""Folders that are watched; in a workspace with more, every cell costs a walk."""
+"""Most watched folders; in a workspace with more, every cell costs a walk over all files."""
 PAUSE_S = 0.0005
-"""Between two files of installed packages, or folders of files that were only listed: other threads go first."""
+"""Pause after each file of an installed package and each folder that was only listed: other threads go first."""
 
 
 class StateUnknown(SandboxError):
-    """There was no such state, or it is no longer kept."""
+    """The state or content never existed, or is no longer kept."""
 
 
 class Versions:
-    """`store` is a folder of our own, outside the workspace. Cells are numbered by the caller, each higher than all before.
+    """`store` is a private folder outside the workspace. The caller numbers the cells, each higher than all before.
 
-    begin, fill (beside the rest), then for each cell before and after; restore between cells; close.
+    Call begin and fill (which may run concurrently), then before and after for each cell; restore between cells; close.
     """
 
     def __init__(
@@ -80,9 +80,10 @@ class Versions:
         shared: Path | None = None,
         settled_s: float = SETTLED_S,
     ) -> None:
-        """`shared`: a folder for what all histories of this workspace have in common.
+        """`shared`: a folder for contents that all histories of this workspace share.
 
-        `is_lasting`: another process may go on with the store. Else `fill` looks at what is beyond `measured_at_start` files.
+        `is_lasting`: another process may continue with the store. If not, `begin` measures only about the first
+        `measured_at_start` files and `fill` the rest.
         """
         if store.resolve().is_relative_to(workspace.resolve()):
             raise ValueError(f"{store} lies in the workspace, where a session could change it")
@@ -93,7 +94,7 @@ class Versions:
         except OSError as error:
             raise SandboxUnavailable(f"{workspace} cannot be opened: {error.strerror}") from error
         self._shared: SharedContents | None = None
-        if shared and self._top.tells_of_maps:  # else a file can change and keep its stamp
+        if shared and self._top.tells_of_maps:  # otherwise a file can change and keep its stamp
             with suppress(OSError):
                 place = link_contents(store, shared)
                 self._shared = SharedContents(place, total=total_cap, largest=file_cap, settled_s=settled_s)
@@ -108,7 +109,7 @@ class Versions:
         self._dropped: list[int] = []
         self._aside: set[str] = set()
         self._crowded: set[str] = set()
-        """Those that were said."""
+        """Crowded folders that were already reported."""
         self._closed = False
         self._effort = Effort(look_s, look_bytes)
         self._seen = WorkspaceScanner(
@@ -125,10 +126,10 @@ class Versions:
         self._now = self._seen.known
 
     def begin(self, listings: Listings | None = None) -> Coverage:
-        """State 0 is what is there now. Looks at every file but reads hardly any, so that the first cell waits little.
+        """Record what is there now as state 0. Checks every file but reads hardly any, so the first cell waits little.
 
-        If the store holds a history, that goes on: what changed since is the user's doing, or of the cell that ran when
-        its owner was lost, which becomes a state like any other.
+        If the store holds a history, continue it: what changed since counts as the user's, or as the cell's if one was
+        running when its owner was lost; that cell becomes a state like any other.
         """
         with self._lock:
             told = self._journal.load()
@@ -136,7 +137,7 @@ class Versions:
                 if told is None:
                     self._seen.start(listings or {})
                     if self._is_lasting:
-                        # By their stamps another process may know what has not changed.
+                        # The stamps let another process recognise what has not changed.
                         sure = {path: it for path, it in self._now.stamps.items() if path not in self._now.unsure}
                         self._journal.start(dict(self._now.entries), sure)
                 else:
@@ -147,9 +148,9 @@ class Versions:
             return self._coverage()
 
     def fill(self, on_own_read: Callable[[], object] = lambda: None, cpu_s: float = inf) -> Coverage:
-        """Reads what `begin` found, while cells run. Ends early when `close` is called.
+        """Read the files that `begin` found, while cells run. Ends early when `close` is called.
 
-        `on_own_read` is called when nothing is left but what git and package managers keep, or after `cpu_s` of work.
+        Calls `on_own_read` when only files of git and of package managers are left, or after `cpu_s` of work.
         """
         enough_s = thread_time() + cpu_s
         self._journal.write_start()
@@ -195,26 +196,26 @@ class Versions:
         if self._shared and not self._seen.files.digests:
             try:
                 self._seen.files.digests = self._shared.load()
-            except OSError:  # a file system without shared memory, a disk that is full
+            except OSError:  # e.g. a file system without shared memory, or a full disk
                 self._seen.files.shared = None
 
     @property
     def at(self) -> int:
-        """The state the workspace is at, but for what the user has changed since."""
+        """The state the workspace is at, apart from what the user has changed since."""
         return self._history.head
 
     @property
     def last(self) -> int:
-        """The highest number a cell ever had."""
+        """The highest number any cell ever had."""
         return self._history.last
 
     @property
     def states(self) -> tuple[int, ...]:
-        """Those that can be gone to."""
+        """The states that can be restored."""
         return tuple(sorted(self._history.states))
 
     def before(self, cell: int) -> None:
-        """A cell is about to run: what changed until now is the user's doing."""
+        """Call before a cell runs: records what changed until now as the user's."""
         with self._lock:
             self._must_be_idle()
             if cell <= self._history.last:
@@ -225,14 +226,14 @@ class Versions:
             self._journal.record_run(cell)
 
     def get_touched_names(self) -> Names:
-        """Names to which something happened since the files were last looked at."""
+        """Return the names that had events since the files were last scanned."""
         with self._lock:
             return self._seen.get_touched_names()
 
     def after(self, cell: int, *, spilled: bool = False) -> Changes:
-        """It has ended, and what guards files has put back what it must: what changed until now is the cell's doing.
+        """Call when the cell has ended and the file guard has put back what it must: records the changes as the cell's.
 
-        `spilled`: it was stopped for filling the disk, so that what it made is removed with it, kept or not.
+        `spilled`: the cell was stopped for filling the disk, so undo removes what it made even where that is not kept.
         """
         with self._lock:
             if self._running != cell:
@@ -243,7 +244,7 @@ class Versions:
             return self._grow(cell)
 
     def hurry(self) -> None:
-        """A caller waits for the present look: what it has not seen yet is not covered."""
+        """End the current scan soon, because a caller waits; what it has not read yet is not covered."""
         self._effort.is_over = True
 
     @property
@@ -251,7 +252,7 @@ class Versions:
         return self._seen.is_quiet
 
     def restore(self, to: int) -> Restored:
-        """The workspace as it was after cell `to`, back or forth, but for what the user has changed between cells."""
+        """Restore the workspace to its state after cell `to`, back or forward. Keeps the user's own changes."""
         with self._lock:
             self._must_be_idle()
             self._seen.index_listed()
@@ -262,14 +263,14 @@ class Versions:
             return self._go(to)
 
     def content(self, digest: str) -> bytes:
-        """A version that was replaced. Raises StateUnknown."""
+        """Return the content with this digest. Raises StateUnknown."""
         try:
             return self._store.read(digest)
         except OSError as error:
             raise StateUnknown(f"{digest} is not known, or no longer kept") from error
 
     def close(self) -> None:
-        """Leaves the store as it is. Idempotent."""
+        """Close without removing the store. Idempotent."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -292,7 +293,7 @@ class Versions:
             self._note_users()
 
     def _finish_going(self, to: int) -> None:
-        """Finish the restore that was cut off. What the user changed since is not known."""
+        """Finish the restore that was cut off. The user's changes since then cannot be told apart from it."""
         found = self._take_changes()
         self._journal.record_found(found)
         ours = {path for path, (old, _) in found.items() if old is None and is_partial(path)}
@@ -324,8 +325,8 @@ class Versions:
     def _go(self, to: int) -> Restored:
         self._journal.record_restore_start(to)
         target = self._history.target(to, self._now.entries)
-        # With something of the user's among it, an old time could make a build tool believe that what was built from an
-        # undone version is up to date. What is all of one state can have the times of that state.
+        # If some of the user's changes stay, restored old times could make a build tool believe that what was built
+        # from an undone version is up to date. Only a workspace that is wholly at one state can get that state's times.
         putting = FileRestorer(self._top, self._store, self._seen, keeps_times=not target.left, aside=self._aside)
         broken = self._without_what_breaks(putting, target)
         self._is_going = True
@@ -349,7 +350,7 @@ class Versions:
         )
 
     def _take_changes(self) -> Delta:
-        """Since the last time. What the files held before is kept as long as our own store."""
+        """Return the changes since the last call. Old versions in shared contents are kept as long as this store."""
         delta = self._now.changes()
         if self._shared and (borrowed := [one for one in digests(delta) if not self._store.holds(one)]):
             with suppress(OSError):
@@ -370,9 +371,9 @@ class Versions:
             raise ValueError(f"cell {self._running} has not ended")
 
     def _users_since(self, target: Target, delta: Delta, *, without: Collection[str]) -> Users:
-        """What is the user's, and what is not as it was after that cell for another reason: no later cell has done it.
+        """Return the user's changes, and all else that differs from the state: no later cell has caused it.
 
-        `without`: what lies or lay aside, which is no part of any state."""
+        `without`: paths that are or were put aside, which belong to no state."""
         users = Users()
         for path in target.state.keys() | delta.keys():
             if path not in target.state and is_below(path, without):
@@ -390,7 +391,7 @@ class Versions:
         return users
 
     def _without_what_breaks(self, putting: FileRestorer, target: Target) -> dict[str, str]:
-        """A git folder comes back as a whole or stays as it is."""
+        """Remove from `target` each git folder that cannot be restored as a whole. Return these, and why."""
         wanted = target.wanted
         changed = self._now.differs(wanted)
         broken: dict[str, str] = {}
@@ -403,7 +404,7 @@ class Versions:
         return broken
 
     def _make_room(self, size: int) -> bool:
-        """By forgetting the oldest states; none while one of them is being gone back to."""
+        """Drop the oldest states until `size` bytes fit; none while one of them is being restored."""
         while not self._store.has_room(size):
             if self._is_going or not self._drop_oldest():
                 return False

@@ -1,11 +1,11 @@
-"""What the workspace holds now, kept up to date by looking only where something happened. Contents go into the store.
+"""Keeps the index of the workspace up to date by examining only what had events. Stores the contents.
 
-A file counts as unchanged while its stamp is the same, with three exceptions, where the stamp says too little:
-- it was changed so shortly before the stamp was taken that the next change could bear the same time: it is read again
-  when anything, or something unknown, happened to it;
-- a process has it open for writing: through a shared map it changes without any event. Such a file's stamp is compared each
-  time; it was synced before it was read, so that the next write through a map changes its times;
-- the same where the file system does not note writes through maps (tmpfs): its content is compared each time.
+A file counts as unchanged while its stamp is the same, with three exceptions, where the stamp is not enough:
+- it was changed so shortly before the stamp was taken that the next change could leave the same time: it is read again
+  after any event, or when events were lost;
+- a process has it open for writing, so a shared map can change it without an event: its stamp is compared in each scan.
+  It was synced before it was read, so that the next write through a map changes its times;
+- the same on a file system that does not record writes through maps (tmpfs): its content is compared in each scan.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp
 
 INSTALLED = frozenset({".tox", ".venv", "__pycache__", "node_modules", "site-packages", "venv"})
 LAST = INSTALLED | {".git"}
-"""Folders that are looked into after all others at the start: what they hold a cell is least likely to change."""
+"""Folders that are read last at the start: a cell is least likely to change what they hold."""
 MEASURED_AT_START = 2_000
-"""Files; of a history that no other process goes on with, the rest is looked at beside the first cell."""
+"""Files to measure at the start if no other process will continue the history; the rest waits for the first cell."""
 
 
 OWN = 2
@@ -55,12 +55,12 @@ def _rank(path: str) -> int:
 
 
 def is_installed(path: str) -> bool:
-    """A command makes it again."""
+    """Return True if the path is in a folder that a command can make again."""
     return _rank(path) == 0
 
 
 class WorkspaceScanner:
-    """`make_room` is asked for bytes in the store and says whether there may be some now."""
+    """`make_room` frees bytes in the store and returns True if there may be room now."""
 
     def __init__(
         self,
@@ -74,23 +74,23 @@ class WorkspaceScanner:
         make_room: Callable[[int], bool],
         measured_at_start: int | None = None,
     ) -> None:
-        """`measured_at_start`: of more files `start` only lists the rest; until `measure_next` has seen one, it is not covered."""
+        """`measured_at_start`: `start` only lists files beyond this number; `measure_next` makes them covered later."""
         self.known = FileIndex(lambda folder: self.files.watch.remove(folder) if self.files.watch else None)
         self.crowded: set[str] = set()
-        """Folders in which more was made than can be covered: only what was known before still is."""
+        """Folders in which more was made than can be covered: only what was known before stays covered."""
         self._top = top
         self._most = most
         self._effort = effort
         self.is_cut = False
-        """The last look was ended before it had seen everything; the next sees it."""
+        """True if the last scan ended before it had seen everything; the next scan continues."""
         self._is_partial = False
-        """There is a folder that is not looked into."""
+        """True if some folder was not read."""
         self._last_count = 0
-        """Files in folders of LAST that were to be read at the start."""
+        """The number of unread files in folders of `LAST` at the start."""
         self._unmeasured: list[str] = []
         """Folders with files that were only listed."""
         self._unindexed: dict[str, list[os.DirEntry[str]]] = {}
-        """What lies in them, until `known` must have it."""
+        """The listings of these folders that are not in `known` yet."""
         self._unindexed_count = 0
         self._measured_at_start = measured_at_start
         self._listings: Listings = {}
@@ -113,7 +113,7 @@ class WorkspaceScanner:
 
     @property
     def has_own_unread(self) -> bool:
-        """Outside of the folders of LAST."""
+        """True if files outside the folders of `LAST` are still unread."""
         return len(self.files.unread) > self._last_count
 
     @property
@@ -125,7 +125,7 @@ class WorkspaceScanner:
             self.files.watch.close()
 
     def start(self, listings: Listings) -> None:
-        """Everything is looked at and nothing read, but what could change again unseen. `listings` is used up."""
+        """Examine everything, reading only files that could change again undetected. Empties `listings`."""
         self._listings = listings
         self._enter("")
         self._listings.clear()
@@ -134,7 +134,7 @@ class WorkspaceScanner:
         self._order_unread(filter(self.known.stamps.__contains__, self.files.unread))  # some have gone meanwhile
 
     def resume(self, entries: dict[str, Entry], stamps: dict[str, Stamp]) -> None:
-        """Everything is looked at; `changes` then says what is no longer as it was known."""
+        """Examine everything; `changes` then returns what differs from these entries."""
         self.known.recall(entries, stamps)
         self._order_unread(filter(self.known.is_unread, entries))
         self.files.started = True
@@ -142,13 +142,13 @@ class WorkspaceScanner:
         self.known.forget_moves()
 
     def _order_unread(self, paths: Iterable[str]) -> None:
-        """They are read from the end: the user's own files, then git's, then installed ones; of each, small ones first."""
+        """Sort the unread files, which are read from the end: the user's, git's, then installed; small ones first."""
         ranks = {path: _rank(path) for path in paths}
         self._last_count = sum(rank < OWN for rank in ranks.values())
         self.files.unread = sorted(ranks, key=lambda path: (ranks[path], -self.known.stamps[path].size))
 
     def get_touched_names(self) -> Names:
-        """Names to which something happened since the last look."""
+        """Return the names that had events since the last scan."""
         if self.is_quiet and not self._is_partial and not self.crowded:
             return NOTHING
         touched = self.files.watch.peek_touched() if self.files.watch else None
@@ -184,12 +184,12 @@ class WorkspaceScanner:
     def look_at(self, path: str) -> None:
         self._look_at(path, written=True)
 
-    # The contents at the start
+    # Measuring what was only listed
 
     def measure_next(self) -> bool:
-        """Look at the files of one more folder that `start` only listed; False if none is left."""
+        """Measure the files of one more folder that `start` only listed; False if none is left."""
         if not self._unmeasured or self.files.watch is None or self.is_cut:
-            self._unmeasured.clear()  # what happened to them since is unknown
+            self._unmeasured.clear()  # they may have changed since without an event
             return False
         folder = self._unmeasured.pop(0)
         self._index(folder)
@@ -200,7 +200,7 @@ class WorkspaceScanner:
                 ]
             for entry in found:
                 with suppress(FileNotFoundError):
-                    entry.stat(follow_symlinks=False)  # kept by the entry: it is older than what is asked next
+                    entry.stat(follow_symlinks=False)  # cached in the entry before the events are checked
             touched = self.files.watch.peek_paths()
             if touched is None:
                 self._unmeasured.clear()
@@ -209,7 +209,7 @@ class WorkspaceScanner:
         return True
 
     def index_listed(self) -> None:
-        """Before anything that happened is looked at: a file that was only listed is then known again, wherever it is."""
+        """Add all listed files to the index. Called before events are handled, to recognise listed files that moved."""
         for folder in list(self._unindexed):
             self._index(folder)
 
@@ -221,13 +221,13 @@ class WorkspaceScanner:
             self.known.entries.update(dict.fromkeys([join_path(folder, entry.name) for entry in files], UNMEASURED))
             self.files.listed.update([entry.inode() for entry in files])
 
-    # Looking
+    # Scanning
 
     def _walk(self) -> None:
-        """Look at everything, because it is unknown what happened."""
+        """Examine everything, because it is unknown what happened."""
         self._enter("")
         if self.files.watch:
-            # Events were lost, of opening as well.
+            # Events of opening were lost too, so check each file for writers.
             for path in filter(self.known.is_file, list(self.known.entries)):
                 if self._is_cut_off():
                     break
@@ -238,14 +238,14 @@ class WorkspaceScanner:
 
     def _look_at(self, path: str, *, written: bool) -> None:
         if path and parent_of(path) not in self.known.inside:
-            return  # in a folder that is not looked into, or is gone
+            return  # in a folder that was not read, or is gone
         if path not in self.known.entries and len(self.known.entries) >= self._most:
             self.crowded.add(parent_of(path))
             return
         try:
             status = self._top.status(path)
         except OSError as error:
-            if error.errno != errno.EACCES:  # a folder on the way was closed: see _shut
+            if error.errno != errno.EACCES:  # EACCES: a folder above was closed; see `_shut`
                 self.known.remove(path)
                 self.known.note_folder(path, Uncovered(reason(error), (0, 0, 0)))
             return
@@ -257,7 +257,7 @@ class WorkspaceScanner:
             self.files.probe(path)
 
     def _enter(self, first: str, *, below: bool = True) -> None:
-        """Looks into a folder and all below it; unless asked, only if something may have happened there unseen."""
+        """Read a folder and all below it. With `below=False`, skip folders already watched, which missed no event."""
         waiting = [first]
         while waiting and not (self.files.started and self._is_cut_off()):
             folder = waiting.pop()
@@ -276,7 +276,7 @@ class WorkspaceScanner:
                 self._shut(folder, error)
 
     def _list(self, fd: int, folder: str) -> list[str]:
-        """Returns the folders in it."""
+        """Examine what is directly in a folder. Return the folders in it."""
         listed = self._listings.pop(folder, None)
         if listed and listed[0] == stamp_of_folder(os.fstat(fd)):
             _, found, folders = listed
@@ -321,7 +321,7 @@ class WorkspaceScanner:
         return most is not None and self.watches and len(self.known.stamps) + count > most
 
     def _measure(self, folder: str, files: list[os.DirEntry[str]]) -> None:
-        """For the first time: as `_see`, at a fifth of the cost for files that have nothing special about them."""
+        """Examine files for the first time: as `FileScanner.see`, at a fifth of the cost for ordinary files."""
         entries, stamps, unread = self.known.entries, self.known.stamps, self.files.unread
         exact, endings, starts, length = PATTERNS.exact, PATTERNS.endings, PATTERNS.starts, PATTERNS.length
         is_plain = not is_masked(folder)
@@ -358,14 +358,14 @@ class WorkspaceScanner:
                 self.files.see(path, status, written=True)
 
     def _shut(self, folder: str, error: OSError) -> None:
-        """A folder that cannot be looked into."""
+        """Record that a folder cannot be read."""
         status = None
         with suppress(OSError):
             status = self._top.status(folder)
         if status is None and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             self.known.remove(folder)
         elif status and error.errno == errno.EACCES and folder in self.known.inside:
-            # It was just closed. No process gets in, so everything in it is as it was.
+            # Its permissions were taken away. No process can enter it, so everything in it is as it was.
             self.known.note_folder(folder, Folder(mode_of(status), owner_of(status)))
         else:
             self._is_partial = True
@@ -375,17 +375,17 @@ class WorkspaceScanner:
                 self.known.note_folder(folder, Uncovered(reason(error), thing, is_folder=True))
 
     def _start_watching(self, fd: int, folder: str) -> bool:
-        """Whether it was not watched until now."""
+        """Watch a folder. True if it was not watched until now."""
         if self.files.watch is None:
             return True
         try:
             is_new = self.files.watch.add(folder, fd)
         except OSError:
-            # Too many. From now on every look is at everything, this one too.
+            # Too many watches. From now on every scan covers everything, this one too.
             self.files.watch.close()
             self.files.watch = None
             self.index_listed()
             self._enter("")
             return True
-        self.files.watch.collect()  # so that our own listing fills no queue
+        self.files.watch.collect()  # or reading the folder itself would fill the event queue
         return is_new

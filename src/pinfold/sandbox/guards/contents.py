@@ -1,4 +1,4 @@
-"""What lies at a path below one folder, as a value: read, compared and put back, by `safe_files`."""
+"""Reads what is at a path below one folder as a value, compares it and puts it back. Uses `safe_files`."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from pinfold.sandbox.kernel.safe_files import (
 )
 
 FILE_BYTES = 4 << 20
-"""Of one file that is remembered; of a larger one only that it is there."""
+"""Largest file, in bytes, whose content is remembered; of a larger file only the stamp is."""
 FOLDER_ENTRIES = 2000
 FOLDER_DEPTH = 32
 TICK_NS = 20_000_000
-"""Longer than the kernel's clock for files stands still."""
+"""Longer than a tick of the kernel's clock for file times."""
 _REMOVED = 200_000
-"""Entries that are removed before it is given up: something inside keeps making more."""
+"""Entries to remove before giving up, because a process may keep making more."""
 
 
 class FileContent(Struct, frozen=True):
     data: bytes | None
-    """None when it is too large to be remembered."""
+    """None if the file is too large to be remembered."""
     mode: int
     owner: tuple[int, int]
     stamp: tuple[int, int] | None = None
-    """Of one that is too large: its inode and when it last changed."""
+    """For a file that is too large: its inode and the time of its last change."""
 
 
 class FolderContent(Struct, frozen=True):
@@ -60,13 +60,13 @@ class Odd(Struct, frozen=True):
 
 
 Content: TypeAlias = FileContent | FolderContent | LinkContent | Odd | None
-"""None: it is not there."""
+"""None if nothing is there."""
 _Sign: TypeAlias = tuple[str, int, int]
-"""A path, its inode, and when that last changed."""
+"""A path, its inode, and the time of the inode's last change."""
 
 
 class Contents:
-    """Paths are relative to `top`, without `..`."""
+    """Reads and restores content below `top`. Paths are relative to it, without `..`."""
 
     def __init__(self, top: str) -> None:
         self._top = top
@@ -77,11 +77,11 @@ class Contents:
         self._folder.close()
 
     def read(self, path: str) -> Content:
-        """Also remembers how to tell without reading that it is still the same."""
+        """Read the content. Also remembers stamps by which `is_untouched` can tell that it is the same."""
         long_ago = time.time_ns() - TICK_NS
         content = self._read(path)
         signs = [_sign(f"{self._top}/{name}") for name in _paths(path, content)]
-        # Of what changed just now, the next change could bear the same time.
+        # After a change just now, the next change could leave the same time.
         if signs and all(sign[2] < long_ago for sign in signs):
             self._signs[path] = signs
         else:
@@ -89,12 +89,12 @@ class Contents:
         return content
 
     def is_untouched(self, path: str) -> bool:
-        """Surely as when it was last read; False says nothing."""
+        """Return True if the path is surely as it was when last read. False means unknown."""
         signs = self._signs.get(path)
         return signs is not None and all(_sign(sign[0]) == sign for sign in signs)
 
     def is_shared(self, path: str) -> bool:
-        """Whether it is, or holds, a file that has another name."""
+        """Return True if the path is or holds a file with more than one hard link."""
         for name in _paths(path, self._read(path)):
             status = os.lstat(f"{self._top}/{name}")
             if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
@@ -108,26 +108,26 @@ class Contents:
         except FileNotFoundError:
             return None
         except NotADirectoryError:
-            # Git would follow a link on the way; a file in the way leads nowhere.
+            # Git would follow a link among the folders above, but a plain file there means that nothing is at the path.
             ways = filter(None, map(self._folder.status, folders_above(path)))
             return Odd() if any(stat.S_ISLNK(way.st_mode) for way in ways) else None
         except OSError as error:
             if error.errno == errno.ENOSYS:
-                raise  # nothing at all can be looked at
+                raise  # nothing at all can be read
             return Odd()
 
     def put_back(self, path: str, content: Content) -> bool:
-        """Whether it now is as `content` says. A link on the way to it is removed: none was there before."""
+        """Restore `content` and return True on success. Removes links among the folders above: they are new."""
         if isinstance(content, Odd):
             return False
         if self._place(path, content, clear=True):
             return True
-        # A session may close a folder around what it has put there.
+        # A session may take away the permissions of a folder to keep its files there.
         opened = [folder for folder in ("", *folders_above(path)) if open_up(f"{self._top}/{folder}")]
         return bool(opened) and self._place(path, content, clear=True)
 
     def write(self, path: str, content: FileContent) -> bool:
-        """Whether it is now so. Folders on the way are made; nothing else that is in the way is touched."""
+        """Write a file and return True on success. Makes missing folders; removes nothing that is in the way."""
         return self._place(path, content, clear=False)
 
     def _place(self, path: str, content: Content, *, clear: bool) -> bool:
@@ -148,7 +148,7 @@ class Contents:
             return False
 
     def rename(self, moved: str, path: str) -> bool:
-        """Puts a folder that was put aside back in its place."""
+        """Move a folder that was moved away back to its place."""
         try:
             with self._folder.place(moved) as (source, name), self._folder.place(path) as (parent, target):
                 _remove(parent, target)
@@ -159,14 +159,14 @@ class Contents:
 
 
 class HeldFolder(Struct, frozen=True):
-    """A git folder; the descriptor finds it again wherever it was moved, and keeps its inode its own."""
+    """A git folder held by a descriptor, which finds it wherever it was moved and keeps its inode from being reused."""
 
     fd: int
     inode: tuple[int, int]
 
     @property
     def where(self) -> str:
-        """Its path now; empty if it was removed."""
+        """The present path; empty if the folder was removed."""
         path = os.readlink(f"/proc/self/fd/{self.fd}")
         return "" if path.endswith(" (deleted)") else path
 
@@ -181,13 +181,13 @@ def hold_folder(path: str) -> HeldFolder | None:
 
 
 def folders_above(path: str) -> list[str]:
-    """The folders on the way, the nearest to the top first."""
+    """Return the folders that contain `path`, the outermost first."""
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
 def is_fresh(ctime_ns: int) -> bool:
-    """It changed so shortly ago that the next change could bear the same time."""
+    """Return True if the last change is so recent that the next could leave the same time."""
     return ctime_ns > time.time_ns() - TICK_NS
 
 
@@ -227,7 +227,7 @@ def _read(parent: int, name: str, left: list[int], depth: int) -> Content:
         if stat.S_ISREG(status.st_mode):
             if status.st_size > FILE_BYTES:
                 return FileContent(None, mode, owner, (status.st_ino, status.st_ctime_ns))
-            # Through /proc: the name may be something else by now, the descriptor is not.
+            # Opened through /proc: by now the name may lead to another file, but the descriptor does not.
             with open(f"/proc/self/fd/{fd}", "rb") as file:
                 return FileContent(file.read(FILE_BYTES + 1), mode, owner)
         if not stat.S_ISDIR(status.st_mode):
@@ -274,7 +274,7 @@ def _put(parent: int, name: str, content: Content) -> bool:
 
 
 def _make_beside(parent: int, content: FileContent | LinkContent) -> str:
-    """Under a name of its own, so that the true name is never half there."""
+    """Make it under a temporary name, so that the real name never has partial content."""
     name = partial_name()
     if isinstance(content, LinkContent):
         os.symlink(content.target, name, dir_fd=parent)
@@ -290,5 +290,5 @@ def _make_beside(parent: int, content: FileContent | LinkContent) -> str:
 
 
 def _remove(parent: int, name: str) -> None:
-    """Unless there is no end of it. Raises OSError."""
+    """Remove the entry and all below it, up to `_REMOVED` entries. Raises OSError."""
     remove_all(parent, name, most=_REMOVED)

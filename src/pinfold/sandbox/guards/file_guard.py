@@ -1,7 +1,7 @@
-"""Keeps guarded files as they were: says what the session must have mounted anew, and puts back what a cell changed.
+"""Keeps guarded files as they were: asks for new mounts where the session needs them, puts back what a cell changed.
 
-Who made a change cannot be seen on the file. So it is judged by what is known: a path that was mounted read-only before
-any code ran, and whose name was not touched since, only the user can have changed. See docs/design/0012.
+A file does not show who changed it, so the guard infers it: if a path was mounted read-only before any code ran, and
+its name was not touched since, only the user can have changed it. See docs/design/0012.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from pinfold.sandbox.kernel.safe_files import lstat
 
 _CHANGED = "was changed and could not be put back"
 _FOUGHT = 3
-"""Times that one path is put back while no cell runs, before everything that runs in the session is ended."""
+"""How often one path is put back while no cell runs before every process of the session is ended."""
 _FEW = 64
-"""Folders that are all watched: of more, the history of the files tells names, and opening a session takes no longer."""
+"""Most folders for the guard to watch all of them. With more it gets new names from the file history, so that opening a
+session stays fast."""
 
 
 class FileGuard(WorkspaceGuard):
-    """Of one workspace and one session. Paths inside are relative to the workspace.
+    """The guard of one workspace for one session. Paths are relative to the workspace.
 
-    `mounted`: what `guards` names is mounted before any code runs. `remount` is told what must be mounted now.
-    `leftovers` says whether anything of the session can run while no cell does; unless given, it can.
+    `mounted`: what `guards` names is mounted before any code runs. `remount` is called with what must be mounted now.
+    `leftovers` returns True if a process of the session may run while no cell does, which is also the default.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class FileGuard(WorkspaceGuard):
         self._mounted = mounted
         self._ask_leftovers = leftovers
         self._leftovers: bool | None = None
-        """As answered in this check."""
+        """The answer of `leftovers` during the present check."""
         self._contents = Contents(top)
         self._running = False
         self._mounts = MountQueue(top, self._shown, remount)
@@ -71,25 +72,25 @@ class FileGuard(WorkspaceGuard):
             else:
                 self._was[path[cut:]] = self._contents.read(path[cut:])
         self._shared = {path for path in self._was if self._contents.is_shared(path)}
-        """Files with another name, by which the session may write them; no mount is in its way there."""
+        """Hard-linked files: the session may write them by another name, where no mount prevents it."""
         self._loose = set(self._shared)
-        """Paths that were absent, or replaced, or may have been: the session may have changed them."""
+        """Paths that are or may have been absent or replaced, so the session may have changed them."""
         self._made: dict[str, set[str]] = {}
-        """Git folders that the session made, and what is kept in each. No mount holds them: it may remove them again."""
+        """Git folders that the session made, and what is guarded in each. They are not mounted: it may remove them."""
         self._rows: dict[str, AutorunRule] = {}
-        """Of what a program would obey, once seen."""
+        """The rule of each obeyed path that appeared."""
         self._report = GuardReport()
         self._again: Counter[str] = Counter()
         """How often a path was put back while no cell ran."""
         self._allowed: set[str] = set()
         self._bytecode: set[str] = set()
-        """New or changed: removed in the end, for Python makes it again."""
+        """New or changed bytecode files: removed at the end, because Python makes them again."""
         self._fought: set[str] = set()
         self._names = NameCheck(top, guards)
         self._later = NOTHING
-        """Names that a cell has made and that are answered when it has ended."""
+        """Names that a cell has made and that are handled when it has ended."""
         self._unseen = False
-        """Something ran while not all names were watched: at the end everything is looked at."""
+        """True if code ran while not all names were watched: at the end the whole workspace is searched."""
         self._loosen(guards)
         self._rebases = {gitdir: git.rebase_commands(f"{top}/{gitdir}") for gitdir in self._gitdirs()}
         self._links = set(self._all_links())
@@ -139,7 +140,7 @@ class FileGuard(WorkspaceGuard):
         self._allowed.add(path)
 
     def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        self._running = True  # whatever differs by now, the session did
+        self._running = True  # so that every difference counts as made by the session
         self._check(names)
         if self._unseen:
             self._answer(self._names.look_everywhere())
@@ -167,8 +168,8 @@ class FileGuard(WorkspaceGuard):
         self._watch.close()
 
     def _check(self, names: Names | None, *, is_midway: bool = False) -> None:
-        """`is_midway`: a cell runs on, and is to meet no error. What it has made of the table stays until its end, and
-        what git obeys is made read-only then: git itself may be at work on it.
+        """`is_midway`: a cell is running and must meet no error. Files of the autorun table that it made stay until its
+        end, and what git obeys is made read-only only then, because git may be writing it.
         """
         happened = self._watch.changes()
         is_quiet = happened is not None and not any(happened) and names is NOTHING and self._later is NOTHING
@@ -184,7 +185,7 @@ class FileGuard(WorkspaceGuard):
         elif renamed or written:
             self._handle_changes(renamed, written)
         elif self._loose or not self._mounted:
-            # Nothing happened to a name, so what was not there is not there now.
+            # No name had an event, so what was absent is still absent.
             self._judge({path for path in self._suspects() if self._was[path] is not None}, set())
         if happened is None or not self.sees_names:
             self._look_beyond(names, is_lost=happened is None and self.sees_names)
@@ -199,7 +200,7 @@ class FileGuard(WorkspaceGuard):
         self._mounts.send(is_midway=is_midway)
 
     def _look_beyond(self, names: Names | None, *, is_lost: bool) -> None:
-        """Where our own watch has not seen all names."""
+        """Handle the names that the guard's own watch may have missed."""
         if is_lost or (names is not None and names.is_lost):
             self._watch_all()
             self._watch_names([""])
@@ -208,7 +209,7 @@ class FileGuard(WorkspaceGuard):
             self._unseen = True
 
     def _suspects(self) -> set[str]:
-        """Where the watch alone is not enough: a descriptor opened early writes without closing."""
+        """Return paths for which events are not enough: a file descriptor opened earlier can write without closing."""
         return set(self._loose if self._mounted else self._was)
 
     def _handle_changes(self, renamed: set[str], written: set[str]) -> None:
@@ -236,7 +237,7 @@ class FileGuard(WorkspaceGuard):
         self._refuse_links(path for path in renamed if path.startswith(gitdirs) and self._is(stat.S_ISLNK, path))
 
     def _answer(self, found: Found) -> None:
-        """To what a program would obey, to git folders and secrets among names that appeared."""
+        """Handle new names: guard git folders, put back what a program would obey, mask secrets, report the rest."""
         for path in sorted(found.gitdirs - self._was.keys()):
             if not self._places.get(path) and path not in self._made:
                 self._adopt(path)
@@ -262,7 +263,7 @@ class FileGuard(WorkspaceGuard):
         for folder in sorted(found.closed):
             self._unseen = True
             self._report.lose(folder, "could not be looked into")
-        self._watch.watch_parents(new)  # what made it may make it again
+        self._watch.watch_parents(new)  # the process that made it may make it again
 
     def _judge(self, paths: set[str], places: set[str]) -> None:
         for path in sorted(places):
@@ -287,11 +288,11 @@ class FileGuard(WorkspaceGuard):
         return self._contents.is_untouched(path)
 
     def _is_the_users(self, path: str, was: Content, now: Content) -> bool:
-        """Whether the user made the change, or it does no harm."""
+        """Return True if the user made the change or it does no harm."""
         mounted = self._mounted and was is not None and path not in self._shared and not self._is_made(path)
         held = mounted and path not in self._loose
         if held or (path in self._steering and not self._running):
-            return True  # what steers the agent is asked about before it is obeyed
+            return True  # the user is asked before the agent obeys new instructions
         if mounted and not self._running:
             return True  # a session cannot replace a mount point
         if self._is_users_time() or any(is_within(edit, path) for edit in self._allowed):
@@ -304,7 +305,7 @@ class FileGuard(WorkspaceGuard):
         return points and git.is_pointer_within(self._top, path, now, self._is_guarded)
 
     def _is_users_time(self) -> bool:
-        """No cell runs, and nothing of the session's does."""
+        """Return True if no cell and no other process of the session runs."""
         if self._running or self._again:
             return False
         if self._leftovers is None:
@@ -312,7 +313,7 @@ class FileGuard(WorkspaceGuard):
         return not self._leftovers
 
     def _restore(self, path: str, was: Content, now: Content, words: str = "") -> None:
-        """What could not be put back stays wanted as it was. `words` for what was taken out of it."""
+        """Put a path back. If that fails, later checks try again. `words`: the report if unsafe parts were removed."""
         how = "made" if was is None else "changed" if now is not None else "removed"
         done = "been removed" if was is None else "been put back"
         if isinstance(was, Odd) or (isinstance(was, FileContent) and was.data is None):
@@ -362,7 +363,7 @@ class FileGuard(WorkspaceGuard):
                 self._pin(path)
 
     def _adopt(self, path: str) -> None:
-        """A repository made meanwhile: what in it would make git run something is taken out, the rest is kept from now on."""
+        """Guard a new repository: remove what would make git run something, and keep the rest as it is from now on."""
         now = self._status(path)
         if now is None or not stat.S_ISDIR(now.st_mode):
             self._was.setdefault(path, None)
@@ -390,21 +391,21 @@ class FileGuard(WorkspaceGuard):
             self._refuse_links(git.links_in(self._top, path))
 
     def _take_out(self, name: str, now: Content) -> None:
-        """What is not plain of something in a git folder that the session made."""
+        """Remove the unsafe parts of a path in a git folder that the session made."""
         points = git.is_pointer_within(self._top, name, now, self._is_guarded)
         self._was[name] = was = now if points else git.strip_unsafe(name, now)
         if now != was:
             self._restore(name, was, now, "held what git would run; that has been taken out")
 
     def _forget_removed(self) -> None:
-        """Git folders that the session made and that are none any more."""
+        """Forget git folders that the session made and that are no longer git folders."""
         for path in [path for path in self._made if not git.is_gitdir(f"{self._top}/{path}")]:
             for name in self._made.pop(path):
                 self._was.pop(name, None)
                 self._loose.discard(name)
 
     def _is_made(self, path: str) -> bool:
-        """By the session, in a git folder that it made."""
+        """Return True if the path is in a git folder that the session made."""
         return any(path in kept for kept in self._made.values())
 
     def _is_guarded(self, gitdir: str) -> bool:

@@ -1,4 +1,4 @@
-"""What in a git folder makes git run something, or look elsewhere, when the user runs it later. Runs no git itself."""
+"""Finds what in a git folder would make the user's git run something or use other files. Runs no git itself."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pinfold.sandbox.kernel.safe_files import entries_of, read_plain, read_text
 
 _NAMES = "config config.worktree hooks commondir gitdir objects/info/alternates objects/info/http-alternates remotes branches"
 NAMES = tuple(_NAMES.split())
-"""Obeyed, not only read. The rest of a git folder is data, as long as no link in it leads git to write elsewhere."""
+"""Paths in a git folder that git obeys. The rest is data, as long as no link in it leads git to write elsewhere."""
 REBASE = "rebase-merge/git-rebase-todo"
 _EXEC = r"(?m)^[ \t]*(?:x|exec)\b.*"
 DATA = frozenset({"objects", "refs", "logs"})
-"""Never walked: a branch may be called `x.pem`."""
+"""Folders that are not searched: a branch may be called `x.pem`."""
 WRITTEN = ("", "refs", "logs")
-"""Where git writes through a link without looking: a linked `logs/HEAD` could be the user's shell profile."""
+"""Folders in which git writes through links unchecked: a linked `logs/HEAD` could be the user's shell profile."""
 _CONFIG_BYTES = 1 << 20
 _NAMED = 200
-"""Files that the config of one repository may name."""
+"""Most files from the config of one repository that are guarded."""
 _INDEX_BYTES = 1 << 20
 _DEPTH = 4
-"""Of includes."""
+"""How deep includes are followed."""
 _PLAIN_KEYS = r"""(?ix)
     core\.(repositoryformatversion|filemode|bare|logallrefupdates|symlinks|ignorecase|precomposeunicode|autocrlf|eol)
     | extensions\.(objectformat|refstorage) | user\.(name|email) | init\.defaultbranch | pull\.(rebase|ff) | push\.default
@@ -38,18 +38,18 @@ _WHERE_TO = r"remote\..*\.url|branch\..*\.(remote|pushremote)|push\.default"
 """Settings that say where a push goes."""
 _DATA_KEYS = frozenset({"remote", "merge", "url", "pushurl", "fetch", "name", "email", "template", "worktree"})
 _LOOKS_LIKE_A_PATH = r"(?!-)(?!.*//)[\w.~@+-]*/[\w./@+-]*[\w@+-]|[\w@+-]+\.(sh|bash|py|pl|rb|js|mjs|cjs|ts|lua)"
-"""A program that is not there yet, and would be run as soon as it is."""
+"""Matches a program that need not exist yet, but would be run as soon as it does."""
 _HOOKS_PATH = r"(?im)^[^#;\n]*\bhookspath\s*=\s*(.+)$"
 
 
 def is_gitdir(folder: str, there: Callable[[str], bool] = os.path.lexists) -> bool:
-    """Whether git would take it for its own: a repository, bare or not, or what a worktree has of one."""
+    """Return True if git would accept the folder as a git folder: a repository's, bare or not, or a worktree's."""
     whole = there(f"{folder}/objects") and there(f"{folder}/refs")
     return there(f"{folder}/HEAD") and (whole or there(f"{folder}/commondir"))
 
 
 def find_obeyed_paths(gitdir: str) -> Iterator[str]:
-    """Every path git obeys when it is run for `gitdir`, there or not: in it, and what its config names."""
+    """Yield every path that git obeys for `gitdir`, existing or not: those in it and those that its config names."""
     for name in NAMES:
         yield f"{gitdir}/{name}"
     folder, _, last = gitdir.rpartition("/")
@@ -59,7 +59,7 @@ def find_obeyed_paths(gitdir: str) -> Iterator[str]:
 
 
 def usual_hooks(top: str) -> Iterator[str]:
-    """Where the user's own config puts the hooks of every repository, as seen from this one."""
+    """Yield where the user's own git config puts hooks; relative paths are resolved against `top`."""
     home = os.path.expanduser("~")
     xdg = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
     for config in (f"{home}/.gitconfig", f"{xdg}/git/config", "/etc/gitconfig"):
@@ -67,12 +67,12 @@ def usual_hooks(top: str) -> Iterator[str]:
 
 
 def rebase_commands(gitdir: str) -> frozenset[str]:
-    """Lines of a rebase left half done that run a command when it is continued."""
+    """Return the lines of an unfinished rebase that run a command when it is continued."""
     return frozenset(re.findall(_EXEC, read_text(f"{gitdir}/{REBASE}", _CONFIG_BYTES)))
 
 
 def read_tracked_paths(gitdir: str) -> list[str]:
-    """Paths in the index, if it is small and of a form we know; what cannot be read tells nothing."""
+    """Return the paths in the index; empty if it is missing, large or of an unknown version."""
     data = read_plain(f"{gitdir}/index", _INDEX_BYTES + 1) or b""
     if len(data) > _INDEX_BYTES or data[:8] not in (b"DIRC\0\0\0\2", b"DIRC\0\0\0\3"):
         return []
@@ -89,21 +89,21 @@ def read_tracked_paths(gitdir: str) -> list[str]:
 
 
 def is_plain_config(text: str) -> bool:
-    """Whether nothing in a config can make git run or read anything. What is not understood is not plain."""
+    """Return True if nothing in a config can make git run or read anything. What is not understood counts as unsafe."""
     return _has_known_characters(text) and all(is_plain for _, _, is_plain in _lines(text))
 
 
 def plain_part(text: str) -> str:
-    """A config without the lines that are not plain."""
+    """Return a config without the lines that are not plain."""
     if not _has_known_characters(text):
         return ""
     return "".join(f"{line}\n" for line, _, is_plain in _lines(text.rstrip("\n")) if is_plain)
 
 
 def pushes_elsewhere(was: str, now: str, *, may_add: bool) -> bool:
-    """Whether a push could go to another place by the new config, which is plain, than by the old.
+    """Return True if the new config, which is plain, could send a push to another place than the old one.
 
-    `may_add`: where the old one says nothing, the new one may.
+    `may_add`: the new config may set what the old one does not.
     """
     before, after = _destinations(was), _destinations(now)
     remotes = {key.removeprefix("remote.").removesuffix(".url") for key in before if key.startswith("remote.")}
@@ -125,12 +125,12 @@ def _destinations(text: str) -> dict[str, list[str]]:
 
 
 def _has_known_characters(text: str) -> bool:
-    """Otherwise git and we might not see the same lines."""
+    """Return False if git might split the text into other lines than `_lines` does."""
     return not re.search(r"[^\t\n -\uffff]|\x7f", text)
 
 
 def _lines(text: str) -> Iterator[tuple[str, tuple[str, str], bool]]:
-    """Each line, the setting in it if there is one, and whether it is plain."""
+    """Yield each line, the setting in it if there is one, and whether the line is plain."""
     section = ""
     for line in text.split("\n"):
         if not line.strip() or re.fullmatch(r"\s*[#;][^\\]*", line):
@@ -146,7 +146,7 @@ def _lines(text: str) -> Iterator[tuple[str, tuple[str, str], bool]]:
 
 
 def _find_named_paths(config: str, top: str, depth: int) -> Iterator[str]:
-    """Hooks folders, includes and programs: whatever a value names that is there, or looks like a path."""
+    """Yield hooks folders, includes and programs: every word of a value that names a file or looks like a path."""
     text = read_text(config, _CONFIG_BYTES)
     yield from _hooks_paths(text, top)
     folder = os.path.dirname(config)
@@ -172,7 +172,7 @@ def _hooks_paths(text: str, top: str) -> Iterator[str]:
         if path != top:
             yield path
             if path.endswith("/.husky/_"):
-                yield path.removesuffix("/_")  # whose files husky's own hooks run
+                yield path.removesuffix("/_")  # husky's hooks run the files in there
 
 
 def _join_path(folder: str, path: str) -> str:
@@ -187,12 +187,12 @@ def _is_file(path: str) -> bool:
 
 
 _LINK_FOLDERS = 2000
-"""Of one git folder, that are searched for links."""
+"""Most folders of one git folder that are searched for links."""
 _POINTER_BYTES = 4096
 
 
 def is_plain(path: str, was: Content, now: Content, *, may_add_remotes: bool = True) -> bool:
-    """Whether git does nothing on account of it but what it does anyway, and pushes to where it did."""
+    """Return True if the new content is harmless: git runs nothing because of it and pushes to where it did."""
     name = path.rpartition("/")[2]
     if name == "config" and isinstance(now, FileContent) and now.data is not None:
         text = now.data.decode("utf-8", "replace")
@@ -204,7 +204,7 @@ def is_plain(path: str, was: Content, now: Content, *, may_add_remotes: bool = T
 
 
 def strip_unsafe(path: str, now: Content) -> Content:
-    """What is left of something in a git folder that a session made, when all that is not plain is taken out."""
+    """Return the content of a path in a git folder that a session made, without the parts that are not plain."""
     if is_plain(path, None, now):
         return now
     if path.rpartition("/")[2] == "config" and isinstance(now, FileContent) and now.data is not None:
@@ -213,12 +213,12 @@ def strip_unsafe(path: str, now: Content) -> Content:
 
 
 def is_pointer_within(top: str, path: str, now: Content, is_guarded: Callable[[str], bool]) -> bool:
-    """Whether a file that says where a git folder is names one below `top` that is guarded: as worktrees and submodules do."""
+    """Return True if a file that points to a git folder, as worktrees and submodules have, points to a guarded one."""
     if not isinstance(now, FileContent) or now.data is None or len(now.data) > _POINTER_BYTES:
         return False
     folder, _, name = path.rpartition("/")
     if name == "gitdir":
-        return True  # back to a worktree: git reads it, and believes the worktree's own word only
+        return True  # the way back to a worktree: git trusts only the worktree's own pointer
     text = now.data.decode("utf-8", "replace").removeprefix("gitdir: ").removesuffix("\n")
     if "\n" in text or "\0" in text:
         return False
@@ -236,7 +236,7 @@ def links_in(top: str, gitdir: str) -> list[str]:
 
 
 def find_written_folders(top: str, gitdir: str) -> list[str]:
-    """Folders in which git writes."""
+    """Return the folders in which git writes through links."""
     found = [gitdir]
     waiting = [f"{gitdir}/{name}" for name in WRITTEN if name]
     while waiting and len(found) < _LINK_FOLDERS:

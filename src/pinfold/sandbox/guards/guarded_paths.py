@@ -1,4 +1,4 @@
-"""Which files of a mount a session must not read, and which it must not change. Found before it starts; fails closed."""
+"""Finds the files of a mount that a session must not read or change. Runs before the session starts; fails closed."""
 
 from __future__ import annotations
 
@@ -23,52 +23,53 @@ from pinfold.sandbox.kernel.inotify import FOLDERS
 from pinfold.sandbox.kernel.safe_files import SET_ID, chmod, lstat
 
 STEERING = (".mcp.json", "pinfold.toml", ".agents", "AGENTS.md", "CLAUDE.md")
-"""What the agent would obey, at the top of the workspace."""
+"""Names at the top of the workspace whose content the agent would obey."""
 _CHECKOUT = ("pinfold", "check", "scripts", "src", ".uv", ".venv", "pyproject.toml", "uv.lock")
-"""What a checkout of Pinfold runs when its commands are started."""
+"""What the commands of a Pinfold checkout run."""
 _SYSTEM = ("/", "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var")
 _INSIDE = (*_SYSTEM[1:-1], "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
-"""Where nothing may be mounted from: a session has its own, or must have none."""
+"""Folders from which nothing may be mounted: a session has its own, or must have none."""
 _WIDE = ("/home", "/mnt", "/opt", "/srv", "/tmp")
 _OWN_PLACES = (DATASETS, SERVERS, SKILLS)
 _MOST = 2_000_000
-"""Entries of one mount; a folder with more is no workspace."""
+"""Most entries of one mount; a folder with more is not accepted."""
 _LONGEST = 3800
-"""Characters of a folder's path: of what is in it, not all can be named to the kernel (PATH_MAX)."""
+"""Most characters of a folder's path: below a longer one, some paths would exceed the kernel's PATH_MAX."""
 _FEW = 64
 Listings: TypeAlias = dict[str, tuple[tuple[int, int, int], list[os.DirEntry[str]], list[os.DirEntry[str]]]]
-"""The stamp of each folder, relative to the top: while that is the same, so is what lies in it, and the folders among it."""
+"""By folder, relative to the top: its stamp, its entries and the folders among them; valid while the stamp is the same.
+"""
 _LINKS = 10
-"""That are followed from one name."""
+"""Most links that are followed from one name."""
 
 
 class GuardedPaths(Struct, frozen=True, kw_only=True):
-    """By the path the session sees; each masked file with its device and inode, so that no other is taken for it."""
+    """What to guard, by the path the session sees. Masked files carry device and inode, so that no other is masked."""
 
     masked: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])
     pinned: list[str] = field(default_factory=list[str])
-    """Git folders: writable, but mount points, so that none can be put aside. Mounted before what is protected."""
+    """Git folders: writable, but mount points, so that none can be moved away. Mounted before `protected`."""
     protected: list[str] = field(default_factory=list[str])
-    """Files and folders that are there, no link among them; mounted read-only."""
+    """Existing files and folders, no links; mounted read-only."""
     hidden: list[str] = field(default_factory=list[str])
-    """Folders that lie too deep to be looked through: as a whole."""
+    """Folders too deep to be searched; hidden as a whole."""
     kept: list[str] = field(default_factory=list[str])
-    """Everything that must be after a cell as it was before, or as absent: for the guard."""
+    """Paths that the guard keeps as they were before a cell, or absent if they were absent."""
     told: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    """What the user is told of if it changes. This and what follows is for the guard too, relative to the mount."""
+    """Files whose change is reported to the user. For the guard, as all fields below; relative to the mount."""
     environments: list[named_files.VirtualEnvironment] = []
-    """Folders with an interpreter of their own, and what is obeyed in each."""
+    """Virtual environments, with what is obeyed in each."""
     folders: list[str] | None = None
-    """Every folder, but those of git's data; None if they are more than can be watched."""
+    """Every folder except those of git's data; None if there are more than can be watched."""
 
 
 def find_guarded_paths(
     source: Path, shown: str, *, steers: bool, on_listed: Callable[[Listings], None] | None = None
 ) -> GuardedPaths:
-    """What to guard in the folder or file `source`, which the session sees at `shown`.
+    """Return what to guard in the folder or file `source`, which the session sees at `shown`.
 
-    `steers`: it is the workspace, whose instructions the agent would obey, or may be changed. `on_listed` is called as
-    soon as every folder is listed, so that the history of the files need not do it again. Raises SandboxUnavailable.
+    `steers`: it is the workspace, whose instructions the agent would obey, or is writable. `on_listed` is called once
+    every folder is listed, so that the file history need not list them again. Raises SandboxUnavailable.
     """
     top = str(source)
     if top in _SYSTEM:
@@ -106,14 +107,14 @@ def find_guarded_paths(
 
 
 def find_gitdir_guards(gitdir: str, top: str) -> GuardedPaths:
-    """What to guard in a git folder below `top` that was made after the walk; all by the path on the host."""
+    """Return what to guard in a git folder below `top` that was made after the walk, by the paths on the host."""
     kept = list(_find_gitdir_paths(gitdir, top))
     protected = {real for path in kept if (real := mountable(path, top))}
     return GuardedPaths(pinned=[gitdir], protected=sorted(protected), kept=kept)
 
 
 def why_not_mountable(mount: Mount) -> str | None:
-    """Words for the user where the path belongs to the system, to Pinfold or to the session itself."""
+    """Return a message for the user if the path belongs to the system, to Pinfold or to the session itself."""
     path = mount.path
     if str(path) in (*_SYSTEM, *_WIDE) or any(path.is_relative_to(folder) for folder in _INSIDE):
         return "it belongs to the system; name a folder of your own"
@@ -125,11 +126,11 @@ def why_not_mountable(mount: Mount) -> str | None:
 
 
 def mountable(path: str, top: str) -> str | None:
-    """Where `path` really is, if that is below `top`, exists, and may be read-only as a whole."""
+    """Return the real path of `path` if it exists below `top` and may be read-only as a whole."""
     if not os.path.lexists(path) or (path.endswith("/.git") and not os.path.isfile(path)):
         return None  # a `.git` folder is pinned, under its own name
     if os.path.islink(path) and os.path.isdir(path):
-        return None  # what is obeyed in the folder is kept by its own name
+        return None  # obeyed files in the folder are guarded under their own paths
     real = os.path.realpath(path)
     return real if real.startswith(f"{top}/") and os.path.lexists(real) else None
 
@@ -141,7 +142,7 @@ def _find_gitdir_paths(gitdir: str, top: str) -> Iterator[str]:
 
 
 def follow_links(path: str, top: str) -> Iterator[str]:
-    """Each link on the way to what `path` means, and then that, as far as it is below `top`."""
+    """Yield each link on the way to the target of `path`, then the target, as far as they are below `top`."""
     for _ in range(_LINKS):
         if not path.startswith(f"{top}/"):
             return
@@ -155,7 +156,7 @@ def follow_links(path: str, top: str) -> Iterator[str]:
 
 
 def reduce_folders(folders: set[str]) -> list[str]:
-    """These, or so few above them that each can be a mount."""
+    """Return the folders, or if they are too many to mount each, fewer folders above them."""
     longest = _LONGEST
     while len(folders) > _FEW and longest > 1:
         longest //= 2
@@ -164,15 +165,15 @@ def reduce_folders(folders: set[str]) -> list[str]:
 
 
 def _list_folder(folder: str, opened: ExitStack) -> list[os.DirEntry[str]] | None:
-    """One that is closed to ourselves is open until the end of `opened`: code could open it just as we do.
+    """List a folder. If it is closed to this user, open it until `opened` exits, because code in the session could too.
 
-    None: it belongs to another user and is closed, so code cannot look into it either.
+    None if it is closed and belongs to another user: then code cannot read it either.
     """
     try:
         with os.scandir(folder) as inside:
             entries = list(inside)
         if entries and os.geteuid() != 0:
-            entries[0].stat(follow_symlinks=False)  # one may list it and not enter it
+            entries[0].stat(follow_symlinks=False)  # a folder may be listable but not searchable
         return entries
     except PermissionError:
         mode = _chmod(folder, None)
@@ -184,7 +185,7 @@ def _list_folder(folder: str, opened: ExitStack) -> list[os.DirEntry[str]] | Non
 
 
 def _chmod(folder: str, mode: int | None) -> int | None:
-    """What it was, if it is ours to change. Without a mode, its owner may look into it."""
+    """Set the mode and return the old one, or None if this is not permitted. Without a mode, let the owner read it."""
     with suppress(OSError):
         fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -197,7 +198,7 @@ def _chmod(folder: str, mode: int | None) -> int | None:
 
 
 class Walk:
-    """Looks at every name once, and at no file that has none of interest. What cannot be looked at refuses."""
+    """Walks all names once and stats only files with a name of interest. Raises SandboxUnavailable on failure."""
 
     def __init__(
         self,
@@ -208,28 +209,28 @@ class Walk:
         wants_set_id: bool = False,
         listings: Listings | None = None,
     ) -> None:
-        """`steers`: what a program would obey is noted too. `is_last`: of a session, so it goes on whatever it meets."""
+        """`steers`: note what a program would obey too. `is_last`: add unreadable folders to `closed`, do not raise."""
         self.masked: list[tuple[str, int, int]] = []
         self.gitdirs: dict[str, None] = {}
-        """In order: one that lies in another comes after it."""
+        """In order: a nested git folder comes after the one that holds it."""
         self.pointers: list[str] = []
-        """`.git` that is no folder: it says where git is to look."""
+        """`.git` files, which say where the git folder is."""
         self.set_id: list[str] = []
         self.too_deep: set[str] = set()
         self.closed: list[str] = []
-        """Folders that could not be looked into."""
+        """Folders that could not be read."""
         self.autorun: dict[str, named_files.AutorunRule] = {}
-        """By path relative to the top: what a program would obey, git's apart."""
+        """What a program would obey, except git's own files, by path relative to the top."""
         self.through_links: list[tuple[str, named_files.Match]] = []
-        """Links, each with what a program would obey by a path through it, there or not."""
+        """Links, each with what a program would obey at a path through it, whether that exists or not."""
         self.folders: list[str] = []
-        """The first that are not of git's data, by path relative to the top."""
+        """Folders that do not hold git's data, relative to the top; stops soon after the limit `FOLDERS`."""
         self._top = top
         self._steers = steers
         self._is_last = is_last
         self._names = _compile_patterns(named_files.TABLE)
         self._known: dict[str, bool] = {}
-        """Of each name so far, whether it is looked at more closely."""
+        """For each name so far: whether its path needs a closer check."""
         self._linked: set[tuple[int, int]] = set()
         self._seen: set[str] = set()
         self._wants_set_id = wants_set_id
@@ -239,13 +240,13 @@ class Walk:
             return
         with ExitStack() as opened:
             self._walk(self._note, opened)
-            if self._linked:  # a secret by its other name
+            if self._linked:  # find the other names of hard-linked secrets
                 self._seen = {path for path, _, _ in self.masked}
                 self._walk(self._other_names, opened)
 
     @property
     def environments(self) -> list[str]:
-        """Folders relative to the top."""
+        """The folders of virtual environments, relative to the top."""
         return [path.rpartition("/")[0] for path, row in self.autorun.items() if row.pattern == "pyvenv.cfg"]
 
     def paths_to_restore(self) -> list[str]:
@@ -262,7 +263,7 @@ class Walk:
         return [path for path, row in (*self.autorun.items(), *through) if row.response == "tell"]
 
     def _walk(self, look: Callable[[str, list[os.DirEntry[str]], bool], None], opened: ExitStack) -> None:
-        """Shows each folder with what lies in it, and whether its name or one above makes all of it secret."""
+        """Call `look` with each folder, its entries, and True if its path makes everything in it secret."""
         waiting = [(self._top, False)]
         count = 0
         while waiting:
@@ -303,7 +304,7 @@ class Walk:
             self.folders.append(folder[len(self._top) + 1 :])
         for entry in entries:
             name = entry.name
-            # The same names come again and again, so each is judged once.
+            # The same names occur again and again, so each is checked once.
             noted = known.get(name)
             if noted is None:
                 noted = known[name] = self._names.may_end(name)
@@ -329,7 +330,7 @@ class Walk:
             self.autorun[found.path] = found.row
 
     def _names_secret(self, path: str) -> bool:
-        """By its path in the mount; a file that is mounted alone goes by its name."""
+        """Check the path within the mount; for a file that is mounted alone, its name."""
         return is_masked(path[len(self._top) + 1 :] or path.rpartition("/")[2])
 
     def _look(self, path: str, name: str, status: os.stat_result, *, secret: bool = False) -> None:
@@ -339,7 +340,7 @@ class Walk:
             self.pointers.append(path)
 
     def _look_at_link(self, path: str, name: str, *, secret: bool) -> None:
-        """What it leads to is guarded under its own name, unless only this one gives it away."""
+        """Note a link. Its target is guarded under its own name, unless only the link's name shows it to be secret."""
         if self._steers:
             link = path[len(self._top) + 1 :]
             self.through_links += [(link, match) for match in named_files.match_link(link)]
@@ -365,12 +366,12 @@ class Walk:
 
 @functools.lru_cache(maxsize=2)
 def _compile_patterns(table: tuple[named_files.AutorunRule, ...]) -> NamePatterns:
-    """What is looked at more closely."""
+    """Return the patterns of names whose path needs a closer check."""
     return NamePatterns([*NAMES, ".git", "HEAD", *(row.pattern.rstrip("/") for row in table)])
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Or is it. All relative to the same top, which is the empty path."""
+    """Return True if `path` is `folder` or lies in it. Both are relative to the same top, which is the empty path."""
     return not folder or path == folder or path.startswith(f"{folder}/")
 
 
@@ -379,13 +380,13 @@ def stamp_of_folder(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def stamp_of(path: str) -> tuple[int, int]:
-    """Inode and time of the last change: whether something changed; of a folder, whether names in it did."""
+    """Return inode and ctime, which differ after a change; for a folder, after a change of the names in it."""
     status = lstat(path)
     return (status.st_ino, status.st_ctime_ns) if status else (0, 0)
 
 
 def ours_within(top: str) -> list[str]:
-    """Pinfold's own files, if they lie in the workspace: code inside must never change what runs outside."""
+    """Return Pinfold's own files below `top`: code in the sandbox must never change what runs outside."""
     return [path for path in map(str, _find_installation()) if path.startswith(f"{top}/") and os.path.lexists(path)]
 
 

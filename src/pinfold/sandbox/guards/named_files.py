@@ -1,8 +1,8 @@
-"""Files that are guarded because of their names: secrets, and files that a program of the user's obeys by itself.
+"""Files that are guarded because of their names: secrets, and files that a program of the user obeys by itself.
 
-No session may read a secret. The table says what a session must not plant (docs/design/0012): anything that would run
-without its program asking first is put back. Where the program asks its own user, or runs only on the user's command, the
-user is told.
+No session may read a secret. `TABLE` lists what a session must not plant (docs/design/0012): a file that its program
+would run without asking is put back. Where the program asks the user first, or runs only on the user's command, the
+file stays and the user is informed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pinfold.sandbox.kernel.safe_files import entries_of, link_target, read_text
 
 
 class NamePatterns:
-    """Each pattern is matched with the last parts of a path, at any depth; `*` stays within one part."""
+    """Patterns that match the last parts of a path, at any depth; `*` does not match a slash."""
 
     def __init__(self, patterns: Sequence[str], *, any_case: bool = False) -> None:
         lasts = {pattern.lower().rpartition("/")[2] for pattern in patterns}
@@ -35,12 +35,12 @@ class NamePatterns:
         self._flags = re.DOTALL | (re.IGNORECASE if any_case else 0)
 
     def may_end(self, name: str) -> bool:
-        """False if no path that ends with this name is matched by all of a pattern."""
+        """Return False if no path that ends with this name can match a pattern. A fast check before `find`."""
         name = name.lower()
         return name in self.exact or name[name.rfind(".") :] in self.endings or name[: self.length] in self.starts
 
     def find(self, path: str) -> Iterator[tuple[int, str]]:
-        """Each part of the path, from its beginning, that ends as a pattern says, with the number of that pattern."""
+        """Yield each leading part of the path that matches a pattern, after that pattern's number."""
         end = 0
         for name in path.split("/"):
             end += len(name) + 1
@@ -65,7 +65,7 @@ NAMES: Sequence[str] = (  # noqa: SIM905 - a line each would be sixty
     ".azure/msal_token_cache.json .azure/msal_token_cache.bin gh/hosts.yml .gem/credentials .cargo/credentials "
     ".cargo/credentials.toml .terraform.d/credentials.tfrc.json .snowsql/config .huggingface/token"
 ).split()
-"""Case does not matter. A folder of such a name hides all that is in it."""
+"""Names of secrets. Case does not matter. In a folder with such a name, everything is secret."""
 _SHOWN = re.compile(r"(?is)(?:.*/)?\.env\.(?:example|sample|template|dist)").fullmatch
 _BY_ENDING = tuple(name for name in NAMES if name.startswith("*"))
 _INSTALLED = re.compile(r"(?:^|/)(?:site-packages|dist-packages|node_modules)(?:/|\Z)")
@@ -73,9 +73,9 @@ PATTERNS = NamePatterns(NAMES, any_case=True)
 
 
 def is_masked(path: str) -> bool:
-    """Whether a path, relative to the workspace, is a secret's, or lies in a folder that is."""
+    """Return True if a path, relative to the workspace, names a secret or lies in a folder that does."""
     for number, thing in PATTERNS.find(path):
-        # Packages bring public certificates: without `certifi/cacert.pem` they reach no server.
+        # Packages contain public certificates: without `certifi/cacert.pem` they cannot reach any server.
         is_public = NAMES[number] in _BY_ENDING and is_installed(thing)
         if not is_public and not _SHOWN(thing):
             return True
@@ -83,16 +83,16 @@ def is_masked(path: str) -> bool:
 
 
 def is_installed(path: str) -> bool:
-    """Whether it lies where packages are installed."""
+    """Return True if the path is in a folder of installed packages."""
     return _INSTALLED.search(path) is not None
 
 
 MOST = 200
-"""Characters of one name."""
+"""Most characters shown of one name."""
 
 
 def format_name(name: str) -> str:
-    """In one line, without what could steer a terminal, and not endless."""
+    """Return the name shortened to one line, with control characters escaped."""
     cut = name if len(name) <= MOST else f"{name[:MOST]}..."
     return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in cut)
 
@@ -101,18 +101,18 @@ Response: TypeAlias = Literal["put back", "tell"]
 
 
 class AutorunRule(Struct, frozen=True):
-    """`pattern` is matched with the last parts of a path, at any depth; `*` stays within one part.
+    """`pattern` matches the last parts of a path, at any depth; `*` matches no slash. "/" at its end means a folder.
 
-    What it names is one thing, whatever lies below it. One that ends with "/" is a folder.
+    What it matches is handled as a whole, with everything below it.
     """
 
     pattern: str
     program: str
-    """Who obeys it."""
+    """The program that obeys the file."""
     response: Response = "put back"
     only_in: Literal["", "environment", "git"] = ""
-    """`environment`: counts below a folder with `pyvenv.cfg`, and is only told in one that the session made.
-    `git`: plain ones may be made, and are guarded from then on (see `gitdir.py`)."""
+    """`environment`: applies only below a folder with `pyvenv.cfg`; if the session made that, only reports changes.
+    `git`: a session may make git folders without unsafe parts; they are guarded from then on (see `gitdir.py`)."""
 
 
 def _rows(
@@ -122,7 +122,7 @@ def _rows(
 
 
 GIT_FOLDER = AutorunRule(".git/", "git", only_in="git")
-"""Stands for every shape of a git folder: `.git`, a `.git` file, and any folder with HEAD, objects and refs."""
+"""The rule for every kind of git folder: `.git`, a `.git` file, and any folder with HEAD, objects and refs."""
 
 TABLE: tuple[AutorunRule, ...] = (
     GIT_FOLDER,
@@ -182,18 +182,18 @@ TABLE: tuple[AutorunRule, ...] = (
     *_rows("a CI service", ".forgejo/workflows/ .gitea/workflows/ .circleci/ .buildkite/ .travis.yml", "tell"),
     *_rows("a CI service", "azure-pipelines.yml bitbucket-pipelines.yml Jenkinsfile .drone.yml", "tell"),
 )
-"""A build with no rows plants everything: the escape suite proves its programs on that (`autorun_files.TABLE = ()`)."""
+"""With no rows every file can be planted: the escape suite proves its programs against such a build (`TABLE = ()`)."""
 
 
 class Match(Struct, frozen=True):
-    """`path`: what is put back or told as one thing; the path asked about, or a folder above it."""
+    """`path`: what is put back or reported as a whole: the given path or a folder above it."""
 
     row: AutorunRule
     path: str
 
 
 def match(path: str) -> Match | None:
-    """The row for a path relative to the workspace, if a program would obey it. Looks at the name only."""
+    """Return the rule for a path relative to the workspace, if a program would obey it. Checks only the name."""
     found = next(_compile_patterns(TABLE).find(path), None)
     if found is None:
         return None
@@ -202,14 +202,14 @@ def match(path: str) -> Match | None:
 
 
 def _for_installed(row: AutorunRule, path: str) -> AutorunRule:
-    """A package that brings its own is obeyed only in that folder."""
+    """Weaken the rule in installed packages, where such a file is obeyed only in the package's own folder."""
     if row.response == "put back" and not row.only_in and is_installed(path):
         return AutorunRule(row.pattern, row.program, "tell")
     return row
 
 
 def match_link(path: str) -> list[Match]:
-    """What a program would obey through a link at this path, by the path it would use."""
+    """Return what a program would obey through a link at this path, by the path that it would use."""
     parts = path.split("/")
     ends = ("/".join(parts[-count:]) for count in (1, 2))
     below = _below(TABLE)
@@ -218,7 +218,7 @@ def match_link(path: str) -> list[Match]:
 
 @functools.lru_cache(maxsize=2)
 def _below(table: tuple[AutorunRule, ...]) -> dict[str, list[tuple[AutorunRule, str]]]:
-    """By each folder that rows of the table name on the way: those rows, and what is left of their patterns."""
+    """Return the rules by each folder that their patterns begin with, and the rest of the pattern."""
     found: dict[str, list[tuple[AutorunRule, str]]] = {}
     for row in table:
         parts = row.pattern.rstrip("/").split("/")
@@ -233,30 +233,30 @@ def _compile_patterns(table: tuple[AutorunRule, ...]) -> NamePatterns:
 
 
 MODULE = AutorunRule("site-packages/", "Python")
-"""A module that a path file (`*.pth`) imports, or its bytecode: it runs at every start."""
+"""A module that a path file (`*.pth`) imports, or its bytecode: it runs at every start of Python."""
 PROGRAM = AutorunRule("bin/", "the shell", "tell")
 STAND_IN = AutorunRule("bin/", "the shell")
-"""A new program with the name of one of the system's, in whose place it is run once the environment is entered."""
+"""A new program with the name of a system program: it runs instead of that once the environment is activated."""
 _SYSTEM = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
 _ON_THE_WAY = r"bin|lib(64)?(/python[^/]*(/site-packages)?)?"
-"""A link there would lead Python to other files than the ones that are watched."""
+"""Matches folders of an environment where a link would make Python use files other than the watched ones."""
 _IMPORT = r"\bimport\s+([\w., \t]+)|\bfrom\s+([\w.]+)|__import__\(\s*['\"]([\w.]+)"
 _PATH_FILE_BYTES = 1 << 16
 
 
 class VirtualEnvironment(Struct, frozen=True):
-    """Paths are relative to the workspace."""
+    """A Python environment in the workspace. Paths are relative to the workspace."""
 
     home: str
     imported: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    """By folder: the modules that path files import, in whichever of these folders Python finds them."""
+    """By folder: the modules that path files import and Python may find in that folder."""
     links: dict[str, str] = field(default_factory=dict[str, str])
-    """Where the user's own links lead that are on the way to the modules."""
+    """The user's own links on the way to the modules, with their targets."""
     programs: frozenset[str] = frozenset()
-    """Names in `bin`."""
+    """The names in `bin`."""
 
     def match(self, path: str, target: str | None = None) -> Match | None:
-        """`target`: where it leads, if it is a link."""
+        """Return the rule for a path, if one applies. `target`: the link's target if the path is a link."""
         for folder, names in self.imported.items():
             if path.startswith(f"{folder}/"):
                 first, _, below = path[len(folder) + 1 :].partition("/")
@@ -275,7 +275,7 @@ class VirtualEnvironment(Struct, frozen=True):
         return Match(STAND_IN if is_stand_in else PROGRAM, path)
 
     def matches(self, top: str) -> Iterator[Match]:
-        """Of all that is there."""
+        """Yield the match of every existing path that has one."""
         start = Path(top, self.home)
         folders = [start, start / "bin", start / "lib", *_glob(start, "lib/python*")]
         folders += [Path(top, folder, below) for folder in self.imported for below in ("", "__pycache__")]
@@ -309,12 +309,12 @@ def read_environment(top: str, home: str) -> VirtualEnvironment:
 
 
 def _glob(start: Path, pattern: str) -> list[Path]:
-    """Not by `Path.glob`, which a link to what no path can be keeps from all others."""
+    """As `Path.glob`, which cannot be used because one link with an invalid target makes it find nothing."""
     return [start / name for name in glob.glob(pattern, root_dir=start)]
 
 
 def _is_of_the_system(name: str) -> bool:
-    """Python's own tools apart: an environment is there to bring others of these."""
+    """Return True for a system program, except those written in Python, which environments replace on purpose."""
     for folder in _SYSTEM:
         try:
             with Path(folder, name).open("rb") as file:
@@ -326,7 +326,7 @@ def _is_of_the_system(name: str) -> bool:
 
 
 def _runs(line: str) -> bool:
-    """Python's own rule."""
+    """Return True if Python executes this line of a path file (the rule of the `site` module)."""
     return line.startswith(("import ", "import\t"))
 
 

@@ -1,4 +1,4 @@
-"""Names that appeared in a workspace, sorted by what must be done about them: secrets, git folders, files a program obeys."""
+"""Sorts names that appeared in a workspace by how to handle them: secrets, git folders, files that a program obeys."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from pinfold.sandbox.kernel.inotify import Watch
 from pinfold.sandbox.kernel.safe_files import entries_of, link_target, lstat, open_up, read_plain
 
 _MOST = 2_000_000
-"""Entries below new folders that are looked at."""
+"""Most entries below new folders that are checked."""
 _SHAPE = frozenset({"HEAD", "objects", "refs", *(name.partition("/")[0] for name in NAMES)})
 _ATTRIBUTES_BYTES = 1 << 20
 
 
 class Names(Struct, frozen=True):
-    """What happened to names in a workspace, relative to it."""
+    """Events on names in a workspace, relative to it."""
 
     renamed: set[str] = field(default_factory=set[str])
-    """What they mean now is something else: made, renamed, removed."""
+    """Names that were made, renamed or removed, so that they may mean another file."""
     written: set[str] = field(default_factory=set[str])
     is_lost: bool = False
-    """More happened than could be told."""
+    """True if some events were lost."""
     is_partial: bool = False
-    """There are folders of which nothing is told."""
+    """True if some folders are not watched."""
 
     def __bool__(self) -> bool:
         return bool(self.renamed or self.written)
@@ -48,18 +48,18 @@ class Found(Struct):
     secrets: set[str] = field(default_factory=set[str])
     gitdirs: set[str] = field(default_factory=set[str])
     pointers: set[str] = field(default_factory=set[str])
-    """`.git` that is no folder."""
+    """`.git` files."""
     obeyed: dict[str, AutorunRule] = field(default_factory=dict[str, AutorunRule])
-    """What must be as it was."""
+    """Paths to put back."""
     told: dict[str, AutorunRule] = field(default_factory=dict[str, AutorunRule])
     bytecode: set[str] = field(default_factory=set[str])
-    """Python runs it instead of the source, and people do not read it."""
+    """Bytecode files, which Python runs instead of the source and people do not read."""
     closed: set[str] = field(default_factory=set[str])
-    """Folders that could not be looked into."""
+    """Folders that could not be read."""
 
 
 class NameCheck:
-    """Of one workspace. Paths are relative to it."""
+    """Checks names of one workspace. Paths are relative to it."""
 
     def __init__(self, top: str, guards: GuardedPaths) -> None:
         self._top = top
@@ -67,9 +67,9 @@ class NameCheck:
         self._told = guards.told
 
     def look(self, names: Names) -> Found:
-        """At these names, and at all that lies in folders among them that are new."""
+        """Check these names, and everything in folders among them that are new."""
         found = Found()
-        # A session may close a folder around what it has put there.
+        # A session may take away the permissions of a folder to hide its files there.
         closed = {path for path in names.renamed | names.written if open_up(f"{self._top}/{path}")}
         for path in sorted(names.renamed | names.written):
             self._sort(path, found)
@@ -191,9 +191,9 @@ class NameWatch:
         with suppress(OSError):
             self._watch = Watch()
         self.sees_all = False
-        """Every folder is watched that holds a guarded name."""
+        """True if every folder that holds a guarded name is watched."""
         self.sees_names = False
-        """Every folder is watched: each new name is seen at once."""
+        """True if every folder is watched, so that each new name is seen at once."""
 
     @property
     def fd(self) -> int | None:
@@ -203,7 +203,7 @@ class NameWatch:
         return self._watch.changes() if self._watch else None
 
     def watch_guarded(self, paths: Iterable[str], written: Iterable[str], secrets: Iterable[str]) -> None:
-        """The folders on the way to these paths, those in which git writes, and those that hold secrets."""
+        """Watch the folders above these paths, those in which git writes, and those that hold secrets."""
         if self._watch is None:
             return
         ways = [path.split("/") for path in paths]
@@ -215,16 +215,16 @@ class NameWatch:
             self.sees_all = False
             return
         self.sees_all = True
-        self.watch_parents(secrets)  # more than can be watched are seen where the history of the files sees them
+        self.watch_parents(secrets)  # if they are too many, the file history may still see their names
 
     def watch_parents(self, paths: Iterable[str]) -> None:
-        """As far as there are watches."""
+        """Watch the folders that hold these paths, until the kernel allows no more watches."""
         if self._watch:
             with suppress(OSError):
                 self._watch.add_all(sorted({f"{self._top}/{path}".rpartition("/")[0] for path in paths}))
 
     def watch_each(self, folders: list[str] | None, most: int) -> None:
-        """All of them, if they are not too many."""
+        """Watch all these folders, unless they are more than `most`."""
         if self._watch is None or folders is None or len(folders) > most:
             return
         with suppress(OSError):
@@ -232,7 +232,7 @@ class NameWatch:
             self.sees_names = True
 
     def watch_names(self, folders: Iterable[str]) -> bool:
-        """In these folders and below. Whether all of them could be watched."""
+        """Watch these folders and all below. False if not all could be watched."""
         waiting = list(folders)
         try:
             while waiting and self._watch:
@@ -250,7 +250,7 @@ class NameWatch:
 
 
 def folders_in(top: str, folder: str) -> list[str]:
-    """Those below, but git's data."""
+    """Return the folders in `folder`, except those of git's data."""
     path = f"{top}/{folder}" if folder else top
     found = [entry.name for entry in entries_of(path) if entry.is_dir(follow_symlinks=False)]
     passed = DATA if path.endswith("/.git") or is_gitdir(path) else ()
@@ -258,5 +258,5 @@ def folders_in(top: str, folder: str) -> list[str]:
 
 
 def names_of(paths: Iterable[str], top: str) -> set[str]:
-    """Of whole paths below `top`."""
+    """Return absolute paths below `top` relative to it."""
     return {path[len(top) + 1 :] for path in paths}

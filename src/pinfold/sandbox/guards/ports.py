@@ -1,4 +1,4 @@
-"""The interface between a session and the guards of its files: what it asks of them, what they want mounted, what they report."""
+"""The interface between a session and its file guards: the calls, the mounts that guards ask for, and their reports."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from pinfold.text import join_names
 
 ADVICE = "look at it before you use it"
 _NAMED = 8
-"""Paths in one line."""
+"""Most paths that one line names."""
 
 
 class WorkspaceGuard:
-    """What a session asks of its guard. `names`: what the history of the files saw happen; None where there is none."""
+    """What a session calls on its guard. `names`: names with events, from the file history; None without one."""
 
     fd: int | None = None
-    """Readable when `on_names_changed` should be called; None: only cells are looked at."""
+    """Readable when `on_names_changed` should be called; None if the guard checks only before and after cells."""
 
     @property
     def sees_names(self) -> bool:
-        """It sees all new names itself."""
+        """True if the guard sees all new names itself."""
         return True
 
     def before(self, names: Names | None = NOTHING) -> None:
-        """A cell is about to run: what differs now was not its doing."""
+        """Call before a cell runs: what differs now is not the cell's doing."""
 
     def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
-        """It has ended: everything guarded is as before. One line for each thing put back, for the model and the user."""
+        """Call when the cell has ended. Put back what is guarded; return a line on each, for the model and the user."""
         raise NotImplementedError
 
     def allow(self, path: str) -> None:
-        """The host is about to change this, as the user agreed, before the next cell runs."""
+        """Accept a change of this path by the host, which the user has approved, before the next cell runs."""
 
     @property
     def fought(self) -> str | None:
-        """Something that does not stay as it was put back: whatever runs in the session must end."""
+        """A path that is changed again each time it is put back, so the session's processes must end; else None."""
 
     def settle(self, names: Names | None = NOTHING) -> tuple[str, ...]:  # noqa: ARG002
-        """Nothing of the session runs any more: put back everything that differs, and say what cannot be."""
+        """Call when no process of the session runs any more: put back all that differs, and report what cannot be."""
         return ()
 
     def final_notices(self) -> tuple[str, ...]:
-        """What the user must know when the session has ended."""
+        """Return what the user must know when the session has ended."""
         return ()
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """What could not be put back: the workspace is not as promised."""
+        """Lines about what could not be put back, so that the workspace is not as promised."""
         return ()
 
     def on_names_changed(self, names: Names | None = NOTHING) -> None: ...
@@ -61,7 +61,7 @@ class WorkspaceGuard:
 
 
 class Mounts(Struct, frozen=True, kw_only=True):
-    """What the session's init is to mount, in this order, each by the path the session sees."""
+    """What the session's init must mount, in this order, each by the path the session sees."""
 
     masked: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])
     pinned: list[str] = field(default_factory=list[str])
@@ -72,10 +72,10 @@ class Mounts(Struct, frozen=True, kw_only=True):
 
 
 class MountQueue:
-    """What a session must have mounted anew: collected during a check of its files, and sent at the end of it."""
+    """Collects the mounts that a session needs during a check of its files, and sends them at the end of it."""
 
     def __init__(self, top: str, shown: str, remount: Callable[[Mounts], None] | None) -> None:
-        """`shown`: where the session sees `top`."""
+        """`shown`: the path at which the session sees `top`."""
         self._top = top
         self._shown = shown
         self._remount = remount
@@ -96,7 +96,7 @@ class MountQueue:
                 self._waiting.protected.append(place)
 
     def pin(self, path: str, kept: Iterable[str]) -> None:
-        """A git folder, and what is protected in it must be mounted again."""
+        """Queue a git folder. What is protected in it must be mounted again afterwards."""
         self._waiting.pinned.append(f"{self._shown}/{path}")
         for name in kept:
             self._sent.pop(f"{self._shown}/{name}", None)
@@ -105,7 +105,7 @@ class MountQueue:
         self._waiting.masked.append((f"{self._shown}/{path}", *inode))
 
     def send(self, *, is_midway: bool) -> None:
-        """`is_midway`: a cell runs on, so only masks are sent."""
+        """`is_midway`: a cell is running, so only masks are sent."""
         mounts, self._waiting = self._waiting, Mounts()
         if is_midway:
             self._waiting = Mounts(pinned=mounts.pinned, protected=mounts.protected)
@@ -115,16 +115,16 @@ class MountQueue:
 
 
 class GuardReport:
-    """A line for each thing put back or told, and what the user must know in the end."""
+    """Collects a line for each path put back or reported, and the notices for the end of the session."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self.told: dict[str, AutorunRule] = {}
-        """Left as it is, though a program obeys it."""
+        """Changed paths that a program obeys and that were left as they are."""
         self.taken: set[str] = set()
-        """New and obeyed, made while nothing of the session ran: the user's."""
+        """New obeyed paths that count as the user's, because no process of the session ran when they were made."""
         self.lost: dict[str, str] = {}
-        """What is not as promised, with the line that says so."""
+        """Paths that are not as promised, with the line that says so."""
 
     def say(self, line: str) -> None:
         if line not in self._lines:
@@ -150,10 +150,11 @@ class GuardReport:
 
 
 class FileGuards(WorkspaceGuard):
-    """The first is of the workspace: of it the history of the files tells names, and its lines name paths in there."""
+    """Several guards as one. The first guards the workspace: only it gets names from the file history, and only its
+    lines have paths relative to its folder."""
 
     def __init__(self, guards: Mapping[str, WorkspaceGuard]) -> None:
-        """By the path of the folder."""
+        """`guards`: each guard by the path of its folder."""
         self._guards = guards
         self._workspace = next(iter(guards), "")
         self._poll = select.epoll()
@@ -201,7 +202,7 @@ class FileGuards(WorkspaceGuard):
             guard.close()
 
     def _each(self, names: Names | None) -> Iterator[tuple[WorkspaceGuard, Names | None]]:
-        """With what it is told: the history of the files knows the workspace only; None for other folders."""
+        """Yield each guard with its names: None for other folders, as the file history covers only the workspace."""
         for path, guard in self._guards.items():
             yield guard, names if path == self._workspace or names is NOTHING else None
 

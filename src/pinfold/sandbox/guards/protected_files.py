@@ -1,4 +1,4 @@
-"""The files of a workspace that steer the agent, or that a program obeys: the one way to change one, from the host."""
+"""How the host reads and changes protected files of a workspace: those that steer the agent or that a program obeys."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _OF_GIT = ("hooks", "config", "commondir", "modules", "worktrees")
 
 
 def find_protected_path(path: str, workspace: Path) -> str | None:
-    """Relative to the workspace, if it names a file that is protected. Only by its name: where links lead is the sandbox's
-    to say."""
+    """Return `path` relative to the workspace if it names a protected file. Checks only the name: links are resolved by
+    the sandbox."""
     top = str(workspace)
     whole = os.path.normpath(os.path.join(top, path))
     if not whole.startswith(f"{top}/"):
@@ -35,19 +35,19 @@ def find_protected_path(path: str, workspace: Path) -> str | None:
 
 
 def _is_elsewhere(found: Match, workspace: Path) -> bool:
-    """Named as a file of a Python environment, where there is none; or within a git folder, which is looked at by name."""
+    """Return True if the rule does not apply: no virtual environment is above, or git's files are checked by name."""
     if found.row.only_in != "environment":
         return found.row.only_in == "git"
     return not any(os.path.exists(folder / "pyvenv.cfg") for folder in (workspace / found.path).parents)
 
 
 def steers_agent(path: str) -> bool:
-    """Whether a protected file, relative to the workspace, is the agent's own and not another program's."""
+    """Return True if the agent obeys this protected file; False if another program does."""
     return path.partition("/")[0] in STEERING
 
 
 def read_protected_file(path: str, workspace: Path) -> bytes | None:
-    """Its content, None if it is not there. Raises FileRefused."""
+    """Return the content; None if the file does not exist. Raises FileRefused."""
     with closing(Contents(str(workspace))) as contents:
         content = contents.read(path)
     if content is None:
@@ -58,7 +58,7 @@ def read_protected_file(path: str, workspace: Path) -> bytes | None:
 
 
 def write_protected_file(path: str, data: bytes, workspace: Path) -> None:
-    """Never through a link. Raises FileRefused."""
+    """Write the file, never through a link. Raises FileRefused."""
     with closing(Contents(str(workspace))) as contents:
         now = contents.read(path)
         if now is None:

@@ -1,6 +1,6 @@
-"""Which files run as their owner or group: a session could rewrite one through a shared map, and it would keep its bits.
+"""Finds set-uid and set-gid files: a session could rewrite one through a shared map, and it would keep these bits.
 
-The mode of each file must be asked for, as no folder's stamp tells of it. `find` does so beside the walk, and faster.
+No folder's stamp shows the modes of its files, so each file is checked. `find` does that faster, alongside the walk.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from time import monotonic
 
 FIND = "/usr/bin/find"
 _EARLY_S = 2.0
-"""How old a search that was begun early may be when a session asks for it."""
+"""How old an early search may be when a session uses it."""
 _early: dict[str, tuple[float, subprocess.Popen[bytes]]] = {}
-"""Searches that were begun, and when, by folder."""
+"""Early searches by folder, with their start times."""
 
 
 def begin_search(top: Path) -> None:
-    """For a session that is opened next: of what it waits for, this takes longest."""
+    """Start the search for a session that is opened next, because this is what its opening waits for longest."""
     folder = str(top)
     if top != top.parent and _can_search(folder) and folder not in _early:
         _early[folder] = monotonic(), (search := _start(folder))
-        atexit.register(search.kill)  # the session may never come
+        atexit.register(search.kill)  # the session may never be opened
 
 
 @contextmanager
 def search_set_id(top: str, walk: Callable[[], list[str]]) -> Generator[Callable[[], list[str]]]:
-    """Yields what says which files these are. `walk` finds them where `find` does not."""
+    """Yield a function that returns the paths of these files. It calls `walk` where `find` cannot be used or fails."""
     if not _may_have_any(top):
         yield list
         return
@@ -51,7 +51,8 @@ def search_set_id(top: str, walk: Callable[[], list[str]]) -> Generator[Callable
 
 
 def _may_have_any(top: str) -> bool:
-    # A session writes as the owner of its workspace; another user's set-id file gives no more than that.
+    # A session writes as the owner of its workspace, so it can rewrite only that user's files. Set-id bits matter only
+    # if that is root.
     return os.stat(top).st_uid == 0 and not os.statvfs(top).f_flag & os.ST_NOSUID
 
 
