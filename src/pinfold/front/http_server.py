@@ -62,7 +62,7 @@ class Address(Struct, frozen=True, kw_only=True):
 
 
 def has_port(name: str) -> bool:
-    return name.rpartition(":")[2].isdigit() and not name.endswith("]")
+    return name.rpartition(":")[2].isdecimal() and not name.endswith("]")
 
 
 def is_loopback(host: str) -> bool:

@@ -175,8 +175,11 @@ def _least(*limits: N | None) -> N | None:
     return max(min(known), type(known[0])(0)) if known else None
 
 
-def share_of(budget: Budget, share: float, *, spent: Spent = Spent(), steps: int = 0) -> Budget:
-    """Return this share of each limit, less what is `spent` already; at least one step."""
+def share_of(budget: Budget, share: float, *, spent: Spent = Spent(), steps: int = 0, wraps_up: bool = False) -> Budget:
+    """Return this share of each limit, less what is `spent` already; at least one step.
+
+    `wraps_up`: of the time, only what is kept for the last turn.
+    """
 
     def part(limit: N | None, used: float) -> N | None:
         return None if limit is None else type(limit)(max(0, limit * share - used))
@@ -186,7 +189,7 @@ def share_of(budget: Budget, share: float, *, spent: Spent = Spent(), steps: int
         max_steps=max(1, round(budget.max_steps * share) - steps),
         max_tokens=part(budget.max_tokens, spent.tokens),
         max_cost=part(budget.max_cost, spent.cost or 0.0),
-        max_seconds=budget.max_seconds and budget.max_seconds * (share if not steps else 1 - WRAP_UP_AT),
+        max_seconds=budget.max_seconds and budget.max_seconds * (1 - WRAP_UP_AT if wraps_up else share),
     )
 
 

@@ -336,7 +336,7 @@ class _Child(Struct, kw_only=True):
         if isinstance(end, TurnFailed) and end.at_limit:
             usage, cost = live.spent
             spent = Spent(tokens=usage.total, cost=cost)
-            live.set_budget(share_of(budget, 1.0, spent=spent, steps=run.steps))
+            live.set_budget(share_of(budget, 1.0, spent=spent, steps=run.steps, wraps_up=True))
             run.why = end.error
             end = await self._turn(live, run, _WRAP_UP)
             run.status = "partial" if isinstance(end, TurnEnded) else "out_of_budget"

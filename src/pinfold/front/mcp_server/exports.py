@@ -336,7 +336,7 @@ class Exports:
         for server in self._names:
             if shown.startswith(f"{server}{BETWEEN}"):
                 return server, shown.removeprefix(f"{server}{BETWEEN}")
-        raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {shown[:80]}")
+        raise MCPError(code=INVALID_PARAMS, message=f"Unknown name: {shown[:80]}")
 
 
 def _with_protocol_errors(handler: _Handler) -> Callable[[Context, BaseModel], Awaitable[Json]]:

@@ -157,8 +157,6 @@ def _listener(place: Address) -> socket.socket:
 def parse_address(text: str, names: Iterable[str], origins: Iterable[str]) -> Address:
     """Parse `HOST:PORT`, `PORT` or `HOST`. Raises ConfigError."""
     host, _, port = text.rpartition(":") if has_port(text) else (text, "", str(PORT))
-    if text.isdigit():
-        host, port = "", text
     host = host.removeprefix("[").removesuffix("]")
     host = "127.0.0.1" if host in ("", "localhost") else host
     if int(port) > 65535:

@@ -119,8 +119,12 @@ async def export(call: Call[ExportQuery, Nothing]) -> Response:
     def write() -> str:
         with NamedTemporaryFile(prefix="pinfold-export-", delete=False) as file:
             path = Path(file.name)
-        with read_session(folder, session) as (log, damage):
-            save(log, form, path, damage, force=True, embed=True)
+        try:
+            with read_session(folder, session) as (log, damage):
+                save(log, form, path, damage, force=True, embed=True)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
         return str(path)
 
     path = await anyio.to_thread.run_sync(write)

@@ -122,8 +122,9 @@ class Launcher:
             self._wanted.append((wanted, [paper, reply]))
             self._assign_sessions()
         elif request["op"] == "warm":
-            os.close(fds[0])
-            self._warming.append(fds[1])
+            unused, reply = fds
+            os.close(unused)
+            self._warming.append(reply)
         elif request["op"] == "listen" and owner:
             (listening,) = fds
             listener = socket.socket(fileno=listening)

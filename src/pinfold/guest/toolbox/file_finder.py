@@ -45,7 +45,7 @@ def glob(pattern: str, path: str) -> dict[str, Any]:
 
 
 def _expand_braces(pattern: str) -> list[str]:
-    """`a.{b,c}` as `a.b` and `a.c`."""
+    """Return `a.b` and `a.c` for `a.{b,c}`."""
     made = [pattern]
     while len(made) < BRACES:
         found = next(filter(None, (re.search(r"\{([^{}]*,[^{}]*)\}", one) for one in made)), None)
@@ -113,7 +113,7 @@ class _Walk:
 
 
 def measure(paths: list[str]) -> dict[str, Any]:
-    """Files and bytes at and below these, links not followed; `more` when there was no time to see them all."""
+    """Count files and bytes at and below these paths, without following links; `more` if there was no time for all."""
     until = time.monotonic() + MEASURE_S
     files = size = 0
     seen: set[tuple[int, int]] = set()

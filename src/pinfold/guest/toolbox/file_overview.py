@@ -103,7 +103,7 @@ def describe_table(text: str, delimiter: str, whole: bool, most: int) -> str:
 
 
 def describe_shape(given: object, deep: int) -> str:
-    """Nested data with one example of each kind."""
+    """Describe nested data, with one example of each kind."""
     kind = type(given)
     value: Any = given
     if kind is dict:

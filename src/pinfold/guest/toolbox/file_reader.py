@@ -1,4 +1,4 @@
-"""Shows files and folders. Changes nothing; takes bounded memory whatever the size of a file."""
+"""Shows files and folders. Changes nothing; uses bounded memory for a file of any size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENTRIES = 20_000
 
 
 def read(path: str, start_line: int, max_lines: int | None, most: int) -> dict[str, Any]:
-    """Some lines as they are, in at most `most` bytes, and in brackets what there is to know of the rest."""
+    """Return some lines of a file, in at most `most` bytes, and a note in brackets about the rest."""
     full = resolve_file(path)
     size = os.stat(full).st_size
     with open(full, "rb") as file:
@@ -39,7 +39,7 @@ def read(path: str, start_line: int, max_lines: int | None, most: int) -> dict[s
 
 
 class Page:
-    """Some lines of a file: found, taken, and the others counted."""
+    """Some lines of a file, and the number of all its lines."""
 
     def __init__(self, file: BinaryIO, offset: int, first: int, lines: int | None, most: int) -> None:
         self.first = first
@@ -139,7 +139,7 @@ def _format_page(path: str, page: Page, encoding: str, notes: list[str]) -> str:
 
 
 def entries(path: str) -> dict[str, Any]:
-    """What a folder holds: folders first, then by name."""
+    """List a folder: folders first, then by name."""
     full = resolve_path(path)
     if not os.path.lexists(full):
         raise Refused(describe_missing(path))

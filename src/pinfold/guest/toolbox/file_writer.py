@@ -82,7 +82,7 @@ def _describe_change(was: bytes, content: str, full: str, most: int) -> str:
 
 
 def put(full: str, data: bytes, mode: int | None = None) -> None:
-    """All of it or nothing: beside the file first, then in its place. Owner and mode stay."""
+    """Write a file, all or nothing: to a temporary file that then replaces it. Owner and mode stay."""
     try:
         was = os.stat(full)
     except FileNotFoundError:
@@ -203,7 +203,7 @@ def visible(line: str) -> str:
 
 
 def find_similar_lines(text: str, old: str) -> tuple[int, list[str]] | None:
-    """The lines most like `old`, as many as it has, with the number of the first."""
+    """Return the lines most like `old`, as many as it has, with the number of the first."""
     wanted = old.rstrip("\r\n").split("\n")
     lines = [line.rstrip("\n") for line in lines_of(text)[:NEAR_LINES]]
     key = max(range(min(len(wanted), 40)), key=lambda number: len(wanted[number].strip()))
@@ -221,7 +221,7 @@ def find_similar_lines(text: str, old: str) -> tuple[int, list[str]] | None:
 
 
 def diff(before: str, after: str, old: str, new: str, most: int = SHOWN) -> str:
-    """Empty for two that are the same. A last line without its end is marked as git does."""
+    """Return a unified diff; empty if the texts are equal. A missing final newline is marked as git does."""
     a, b = lines_of(before), lines_of(after)
     removed, added = _differing(a, b)
     if max(removed, added) > LINES:
@@ -235,7 +235,7 @@ def diff(before: str, after: str, old: str, new: str, most: int = SHOWN) -> str:
 
 
 def count_changes(before: str, after: str) -> tuple[int, int]:
-    """Lines added and removed; of texts too different to compare, all that differ."""
+    """Count the lines added and removed; of texts too different to compare, all lines that differ."""
     a, b = lines_of(before), lines_of(after)
     removed, added = _differing(a, b)
     if max(removed, added) <= LINES:
@@ -245,7 +245,7 @@ def count_changes(before: str, after: str) -> tuple[int, int]:
 
 
 def lines_of(text: str) -> list[str]:
-    """With their ends; a line ends at a newline and nowhere else."""
+    """Split a text into lines with their ends; only a newline ends a line."""
     lines = text.split("\n")
     last = lines.pop()
     return [f"{line}\n" for line in lines] + ([last] if last else [])

@@ -15,11 +15,11 @@ TRIES = 100
 
 
 class Refused(Exception):
-    """The reason, for the host to show."""
+    """A request was refused; the message is shown by the host."""
 
 
 class Files:
-    """The workspace as it was when the guest started, wherever the program goes with `chdir`."""
+    """Files of the folder where the guest started, even if the program changes its working folder."""
 
     def __init__(self, root: str) -> None:
         self.root = root

@@ -62,7 +62,7 @@ class _Touched:
 
 
 def call(source: str, function: str, calls: list[dict[str, Any]], repeat: bool = False) -> dict[str, Any]:
-    """With `repeat`, each call is made twice; one that gives two results is reported."""
+    """Load the source and make the calls. With `repeat`, each is made twice, and differing results are reported."""
     sys.dont_write_bytecode = True
     touched = _Touched()
     sys.addaudithook(touched.note)

@@ -18,7 +18,7 @@ PLACES = 10
 
 
 class Folder:
-    """Files as they would be, by their full path; None is one that is no more."""
+    """Files as they would be after the patch, by full path; None for a removed one."""
 
     def __init__(self) -> None:
         self.now: dict[str, Text | None] = {}

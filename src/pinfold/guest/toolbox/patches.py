@@ -16,7 +16,7 @@ _FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 
 
 class Hunk:
-    """Lines with their ends; the first letter says what becomes of each."""
+    """Lines with their ends, each tagged as kept (space), removed (-) or added (+)."""
 
     def __init__(self, number: int, start: int | None = None, anchors: tuple[str, ...] = ()) -> None:
         self.number = number

@@ -13,7 +13,7 @@ Operation: TypeAlias = Callable[..., dict[str, Any]]
 
 
 class Refused(Exception):
-    """The text says what is wrong and what to do."""
+    """A request was refused; the message says what is wrong and what to do."""
 
 
 def answer(operations: dict[str, Operation]) -> None:
@@ -31,7 +31,7 @@ def answer(operations: dict[str, Operation]) -> None:
 
 
 def describe_error(error: OSError) -> str:
-    """What the system refused, in a line."""
+    """Describe an OSError in one line."""
     name = error.filename if isinstance(error.filename, str) else "it"
     if error.errno in (errno.EROFS, errno.EBUSY):
         return f"{display_path(name)} is protected or read-only: it cannot be changed from inside the session"
@@ -41,7 +41,7 @@ def describe_error(error: OSError) -> str:
 
 
 def display_path(path: str) -> str:
-    """As the model would write it: from the working folder where it lies in there."""
+    """Return a path as the model would write it: relative if it is in the working folder."""
     here = os.getcwd()
     if path == here:
         return "."

@@ -133,7 +133,7 @@ class Source:
             os.unlink(path)
 
     def look(self, connection: Any) -> list[tuple[str, str]]:
-        """Columns with their types, once they look like those of a table."""
+        """Return the columns and their types, adjusting the options until they look like those of a table."""
         if self.kind != "csv" or "columns" in self.options:
             relation = connection.sql(query("*", self))
             return [(str(name), str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True)]
@@ -191,7 +191,7 @@ class Source:
         )
 
     def mend(self, words: str) -> bool:
-        """Whether there is something else to try after this error."""
+        """Change the options after an error; return False if there is nothing else to try."""
         self._settled = {}
         lower = words.lower()
         if "out of memory" in lower:
@@ -218,7 +218,7 @@ class Source:
         return False
 
     def take_more_memory(self) -> bool:
-        """False if DuckDB already has all the memory it may use."""
+        """Raise DuckDB's memory limit; return False if it is at its maximum."""
         if self.memory >= MEMORY_MOST:
             return False
         self.memory *= 3
@@ -246,7 +246,7 @@ class Source:
 
 
 def read_table(path: str, use: Use[Found], *, ordered: bool) -> tuple[Found, Source]:
-    """What `use` returns for the table. Read errors are answered with other options, as long as there are some to try."""
+    """Return what `use` returns for the table. After a read error, other options are tried while there are any."""
     source = Source(path)
     try:
         return _try_source(source, use, ordered), source
@@ -299,7 +299,7 @@ def many(count: int, what: str) -> str:
 
 
 def fetch(connection: Any, source: Source, sql: str) -> list[tuple[Any, ...]]:
-    """The rows a query gives; with more memory where it needs more."""
+    """Return the rows of a query, retrying with more memory if it needs more."""
     duckdb = _duckdb()
     while True:
         try:
@@ -323,7 +323,7 @@ def quote_column(column: str) -> str:
 
 
 def convert_to_csv(path: str, name: str, sheet: str, notes: list[str]) -> tuple[str, dict[str, str]]:
-    """Where it is, and the type of each column."""
+    """Convert a sheet to a CSV file; return its path and the type of each column."""
     try:
         calamine: Any = import_module("python_calamine")
     except ImportError:

@@ -35,7 +35,7 @@ _BROKEN = ("FLOAT", "DOUBLE", "UBIGINT", "HUGEINT", "UHUGEINT", "DECIMAL")
 
 
 def view(path: str, view: str, rows: int, known: dict[str, int]) -> dict[str, Any]:
-    """`known` are contents by their hash, with their sizes: for one of them nothing is worked out again."""
+    """Return a view of a table. `known` holds sizes by content hash; for known content, only the hash is returned."""
     if view == "peek":
         return {"text": peek(path, rows)}
     full = resolve_file(path.partition("#")[0] if not os.path.exists(path) else path)
@@ -125,7 +125,7 @@ def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
 
 
 def figures_of(connection: Any, source: Source, typed: Typed) -> tuple[list[dict[str, Any]], int, bool]:
-    """Figures of each column, the number of rows, and whether these are all rows of the table.
+    """Return the figures of each column, the number of rows read, and whether these are all rows of the table.
 
     The table is read once, into a Parquet file, of which DuckDB reads single columns.
     """
@@ -250,7 +250,7 @@ def _cell(value: object) -> str:
 
 
 def title(name: str) -> str:
-    """A column's name as code has to write it: quoted where blanks or signs in it could be missed."""
+    """Return a column's name as code has to write it, quoted if it is not an identifier."""
     return name if name.isidentifier() else repr(name)
 
 

@@ -48,7 +48,7 @@ _ZIPPED = {".xlsx": "an Excel workbook", ".docx": "a Word document", ".pptx": "a
 
 
 class Text(NamedTuple):
-    """What a file holds, and what it takes to write it back."""
+    """The text of a file, with the encoding and byte order mark needed to write it back."""
 
     text: str
     encoding: str = "utf-8"
@@ -56,7 +56,7 @@ class Text(NamedTuple):
 
     @property
     def crlf(self) -> bool:
-        """Every line ends so."""
+        """True if every line ends in CRLF."""
         count = self.text.count("\n")
         return count > 0 and count == self.text.count("\r\n")
 
@@ -72,14 +72,14 @@ class Text(NamedTuple):
 
 
 def resolve_path(path: str) -> str:
-    """Absolute; links are followed, so that what is written is what would be read."""
+    """Return an absolute path with links resolved, so that the file written is the file that would be read."""
     if "\0" in path:
         raise Refused("a path cannot hold a NUL")
     return os.path.realpath(os.path.expanduser(path))
 
 
 def resolve_file(path: str) -> str:
-    """`resolved`, of a regular file that is there."""
+    """Resolve the path of a regular file. Raises Refused if there is none."""
     full = resolve_path(path)
     try:
         mode = os.stat(full).st_mode
@@ -99,7 +99,7 @@ def describe_missing(path: str) -> str:
 
 
 def nearest(path: str) -> str:
-    """The name that is there and most like one that is not; of two with the same last part the first."""
+    """Return the existing path most like a missing one; the first if several have the same name."""
     full = resolve_path(path)
     folder, name = os.path.split(full)
     lost = [name]
@@ -138,7 +138,7 @@ SKIPPED = frozenset((".git", "node_modules", "__pycache__", ".venv"))
 
 
 def kind_of(path: str, head: bytes) -> str:
-    """What a file is that is no text; empty for a text."""
+    """Return what kind of binary file this is; empty for a text."""
     for mark, kind in _KINDS:
         if head.startswith(mark):
             return _ZIPPED.get(os.path.splitext(path)[1].lower(), kind) if kind == "a zip archive" else kind
@@ -153,7 +153,7 @@ def refuse_binary(path: str, head: bytes, size: int) -> None:
 
 
 def encoding_of(head: bytes) -> tuple[str, bytes]:
-    """With the mark at its beginning, if it has one. An empty name is that of no text at all."""
+    """Return the encoding of a text and its byte order mark. The encoding is empty if it is no text."""
     for mark, encoding in _MARKS:
         if head.startswith(mark):
             return encoding, mark
@@ -177,7 +177,7 @@ def _reads(head: bytes, encoding: str) -> bool:
 
 
 def read(path: str, full: str) -> Text:
-    """The whole of a file as text, as it can be written back."""
+    """Read a whole file as text that can be written back."""
     size = os.stat(full).st_size
     if size > EDITABLE:
         raise Refused(

@@ -198,7 +198,7 @@ class SharedContents:
         return self._small_bytes + self._large.used + size <= self._total * SHARE
 
     def _read(self, digest: str) -> bytes | None:
-        if data := self._contents.get(digest):
+        if (data := self._contents.get(digest)) is not None:
             return data
         with self._database() as database:
             row = database.execute("SELECT data FROM content WHERE digest = ?", [bytes.fromhex(digest)]).fetchone()

@@ -38,7 +38,11 @@ def search_set_id(top: str, walk: Callable[[], list[str]]) -> Generator[Callable
         yield walk
         return
     began, early = _early.pop(top, (0.0, None))
-    with early if early and monotonic() - began < _EARLY_S else _start(top) as search:
+    if early and monotonic() - began >= _EARLY_S:
+        early.kill()
+        early.communicate()
+        early = None
+    with early or _start(top) as search:
 
         def read() -> list[str]:
             found, _ = search.communicate()
