@@ -23,7 +23,7 @@ from pinfold import events
 from pinfold.app import CommandRefused, Link, LiveSession, Options, OwnerGone, background, connect
 from pinfold.app.clients import build_history, entries_of, store_picture
 from pinfold.events import Command, Entry, Event, Image, Json, PinfoldError, SessionId, TurnId
-from pinfold.front.acp.connection import AUTH_REQUIRED, INTERNAL, INTERNAL, INVALID_PARAMS, Connection, RpcError
+from pinfold.front.acp.connection import AUTH_REQUIRED, INTERNAL, INVALID_PARAMS, Connection, RpcError
 from pinfold.front.acp.permissions import Permissions
 from pinfold.front.acp.updates import Update, Updates, fence, message
 from pinfold.front.pages import MODES
