@@ -14,7 +14,7 @@ from types import ModuleType
 
 from .calls import current
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any

@@ -19,7 +19,7 @@ from .frames import LOST_CHANNEL, Channel, Header
 from .tool_calls.programs import Programs, encode_failure
 from .tool_calls.slots import Cell, Slot, ToolFailed, ToolRefused, decode_answer, encode_args
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -130,7 +130,7 @@ class Calls:
                     cell.seat.release()
 
     def finish(self) -> None:
-        """Wait for the calls that the ending cell began and did not await. Raises failures that the cell has not seen."""
+        """Wait for calls that the ending cell began and did not await. Raises failures that the cell has not seen."""
         cell = self.open_cell
         if cell is not None:
             for slot in [*cell.waiting.values(), *cell.queue]:
@@ -227,7 +227,7 @@ class Calls:
                 self._give(slot, {"ok": False}, encode_args({"refused": True, "reason": str(refused)}))
 
     def _receive(self, cell: Cell) -> tuple[Header, bytes]:
-        """Return the next frame; an empty one if it is not for this cell. An interrupt also comes as a signal, maybe later."""
+        """Return the next frame, or an empty one if it is not for this cell. An interrupt also sends a signal, maybe later."""
         with self._frames:
             self._check(cell)
             request = self._do_or_exit(self.channel.receive)
@@ -266,7 +266,7 @@ class Calls:
         slot.awaken()
 
     def _run_nested(self, cell: Cell, header: Header, body: bytes, quiet: Quiet) -> None:
-        """Run a program for the host. What the cell's signal handlers raise meanwhile is raised after the host has its result."""
+        """Run a program for the host. What the cell's signal handlers raise meanwhile is raised after the reply."""
         stray: BaseException | None = None
         if header["call"] in cell.waiting and self.programs is not None:
             told, stray = self._run_program(self.programs, cell, header, body, quiet)

@@ -21,7 +21,7 @@ from .frames import LOST_CHANNEL, Channel, Header
 from .tool_calls.programs import Programs
 from .toolbox.files import Files, Refused
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -172,7 +172,7 @@ class Server:
             os._exit(0)
 
     def _take_over(self, channel: int, streams: list[int]) -> None:
-        """Serve on `channel`. A branch gets `streams`: stdout, stderr and the root of its own file view, if it has one."""
+        """Serve on `channel`. A branch gets `streams`: stdout, stderr and the root of its file view, if it has one."""
         self._channel.use(channel)
         self._engine.take_over()
         if streams:

@@ -14,7 +14,7 @@ from . import agents
 from .calls import NO_ANSWERS, current, is_possible
 from .tool_calls.slots import ToolError, ToolRefused
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
     from collections.abc import Callable, Generator, Sequence

@@ -104,7 +104,7 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _runs_decoded(tree: ast.AST) -> str | None:
-    """Return the function that runs decoded text, or None. Follows assignments to names, whatever their order and scope."""
+    """Return the function that runs decoded text, or None. Follows assignments, whatever their order and scope."""
     decoded = _decoded_names(tree)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not _runs(node.func):

@@ -16,7 +16,7 @@ from time import monotonic
 
 from ..kernel.processes import SignalHandlers
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from collections.abc import Callable
     from subprocess import Popen

@@ -11,7 +11,7 @@ from json import JSONEncoder, loads
 
 from ..frames import Channel, Header
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -64,7 +64,7 @@ class Cell:
 class ToolError(Exception):
     """A call did not give a result; the text says why."""
 
-    __module__ = "builtins"  # a traceback then says its plain name
+    __module__ = "builtins"  # so that a traceback shows the plain name
 
 
 class ToolRefused(ToolError):
