@@ -227,7 +227,7 @@ class Calls:
                 self._give(slot, {"ok": False}, encode_args({"refused": True, "reason": str(refused)}))
 
     def _receive(self, cell: Cell) -> tuple[Header, bytes]:
-        """Return the next frame, or an empty one if it is not for this cell. An interrupt also sends a signal, maybe later."""
+        """Return the next frame; empty if it is not for this cell. An interrupt also sends a signal, maybe later."""
         with self._frames:
             self._check(cell)
             request = self._do_or_exit(self.channel.receive)

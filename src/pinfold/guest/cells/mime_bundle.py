@@ -188,7 +188,7 @@ def _is_of(value: object, module: str, name: str) -> bool:
 
 
 def _plot_forms(figure: Any) -> Forms:
-    """Return a figure's data for a page that can draw it, and a page that draws itself. Its own `show` needs a browser."""
+    """Return a figure's data for a page that can draw it, and a page that draws itself. Its `show` needs a browser."""
     return {
         "application/vnd.plotly.v1+json": str(figure.to_json()).encode(),
         "text/html": str(figure.to_html(full_html=False, include_plotlyjs="cdn")).encode(),

@@ -182,7 +182,7 @@ def _has(flag: str, texts: Iterable[str]) -> bool:
 
 
 def _why_subcommand_writes(name: str, forms: frozenset[str], texts: Sequence[str]) -> str:
-    """`forms` are the subcommands that read: `a`, `a:b` for one of two words, `a.` if it reads only without operands."""
+    """`forms` are the subcommands that read: `a`, `a:b` in two words, `a.` if it reads only without operands."""
     at = skip_options(name, texts, stop={form.partition(":")[0] for form in forms} | forms)
     if at >= len(texts):
         return "" if texts or name in lists().versions else f"{name} may change files"
