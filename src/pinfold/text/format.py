@@ -1,7 +1,7 @@
-"""Text made safe and short: what steers a terminal, turns the reading order round or hides words becomes a visible escape.
+"""Makes text safe and short: what controls a terminal, reverses the reading order or hides words is shown as an escape.
 
-Changes nothing that is meant to be read: emoji, every script's letters and marks, tabs and line ends stay. What is left
-out of a capped text is always counted.
+Changes nothing that is meant to be read: emoji, every script's letters and marks, tabs and line ends stay. Capped
+text always says how much was left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 MARK = "[redacted]"
 """Replaces a secret."""
 MARKS = 8
-"""Most combining marks on one letter; real scripts need fewer."""
+"""The most combining marks on one letter; real scripts need fewer."""
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _BREAKS = "\u2028\u2029"
@@ -26,12 +26,12 @@ _UNSEEN = (
 )
 _SELECTORS = "\ufe00-\ufe0f"
 _TAGS = "\U000e0000-\U000e0fff"
-"""Can spell whole invisible sentences."""
+"""Tag characters, which can spell whole invisible sentences."""
 _JOINERS = "\u200b-\u200d"
 _PICTURES = "\u00a9\u00ae\u203c\u2049\u2122-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
-# Scripts whose letters are joined, kept apart or broken into lines by characters without a width.
+# Scripts whose letters are joined, kept apart or broken into lines by zero-width characters.
 _JOINED = "\u0600-\u061b\u061d-\u07ff\u0840-\u0dff\u0e00-\u109f\u1780-\u17b3\u17b6-\u17d3\u1810-\u18aa\ua840-\ua87f"
-# Those of England, Scotland and Wales are the only pictures that are written with tags.
+# The flags of England, Scotland and Wales are the only emoji that are written with tags.
 _FLAG = "|".join("".join(chr(0xE0000 + ord(letter)) for letter in name) for name in ("gbeng", "gbsct", "gbwls"))
 
 _MEANT = (
@@ -63,12 +63,12 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """The same on one line: line ends are shown too."""
+    """As `printable`, on one line: line ends are shown as escapes too."""
     return printable(text).replace("\n", "\\n")
 
 
 def bare(text: str) -> str:
-    """The visible text: without escape sequences and hidden characters. For comparing, not for showing."""
+    """Return the visible text, without escape sequences and hidden characters. For comparing, not for showing."""
     if text.isascii() and not _STEERING.search(text):
         return text
     text = re.sub(_SEQUENCES, "", text.replace("\r\n", "\n"))
@@ -97,7 +97,7 @@ def _with_few_marks(match: re.Match[str]) -> str:
 
 
 BYTES_PER_TOKEN = 4
-"""Roughly, for English and code."""
+"""An estimate for English and code."""
 NO_OUTPUT = "(no output)"
 """Shown to the model in place of empty output."""
 
@@ -116,7 +116,7 @@ def cap_text(text: str, limit: int, *, whole: str = "") -> str:
 
 
 def capped_lines(text: str, limit: int, *, whole: str = "") -> str:
-    """The same for lines."""
+    """As `cap_text`, counting lines."""
     lines = text.split("\n")
     count = len(lines) - (lines[-1] == "")  # a final line break does not begin another line
     if count <= limit:
@@ -156,6 +156,6 @@ def homely(text: str) -> str:
     """`text` with `~` in place of the user's home folder in paths."""
     try:
         home = str(Path.home())
-    except RuntimeError:  # the user has none
+    except RuntimeError:  # the user has no home folder
         return text
     return re.sub(rf"(?<![\w./~-]){re.escape(home)}/", "~/", text)

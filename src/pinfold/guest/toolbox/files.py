@@ -1,4 +1,4 @@
-"""Reads and writes files of the workspace by relative path. Paths that leave it are refused, by the kernel if possible."""
+"""Reads and writes files of the workspace by relative path. Paths that leave it are refused, if possible by openat2."""
 
 from __future__ import annotations
 

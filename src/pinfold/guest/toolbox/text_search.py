@@ -1,4 +1,4 @@
-"""Finds lines by a regular expression: with ripgrep if it is installed, else in Python, with results of the same form."""
+"""Finds lines by a regular expression: with ripgrep if installed, else in Python, with results of the same form."""
 
 from __future__ import annotations
 
