@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-from _socket import CMSG_SPACE, SCM_RIGHTS, SOL_SOCKET, socket  # the whole of `socket` takes milliseconds to import
+from _socket import CMSG_SPACE, SCM_RIGHTS, SOL_SOCKET, socket  # importing all of `socket` takes milliseconds
 from contextlib import suppress
 from json import JSONDecoder, JSONEncoder
 from struct import Struct
@@ -35,7 +35,7 @@ class Channel:
         os.set_inheritable(fd, False)
 
     def receive(self) -> tuple[Header, bytes] | None:
-        """The next frame, or None when the host has gone."""
+        """Return the next frame, or None if the host has closed the channel."""
         try:
             header_size, body_size = LENGTHS.unpack(self._read(LENGTHS.size))
             header = _decode(self._read(header_size).decode())
@@ -75,7 +75,7 @@ class Channel:
         raise OSError("the host sent no descriptor")
 
     def _read(self, size: int) -> bytes:
-        """Raises EOFError when the host has gone."""
+        """Read exactly `size` bytes. Raises EOFError if the host has closed the channel."""
         parts = bytearray()
         while len(parts) < size:
             more = os.read(self.fd, min(size - len(parts), CHUNK_BYTES))

@@ -28,7 +28,7 @@ AGENTS = "agents"
 ASK = "servers"
 """A call that the host answers itself; no tool has this name."""
 SHOWN = "/mnt/servers/"
-"""Where the host shows the modules as files."""
+"""Where the host also provides the modules as files."""
 DOC = """The tools of this session. `from servers.NAME import tool`, then call it, or await it; `help(tool)` says how.
 
 search("words") finds tools; dir(servers) names the servers.

@@ -28,7 +28,7 @@ _SESSION = 0.3
 _MEANING = 1 / 3
 """Weight of a rank by meaning relative to the same rank by words; a higher weight is worse on LoCoMo."""
 _RANK = 10
-"""Damps differences between the first ranks when the two are joined."""
+"""Damps the differences between the first ranks when the two rankings are merged."""
 _SCORED = 1000
 """The most matches that are scored; scoring takes most of the time."""
 _QUERY_WORDS = 24

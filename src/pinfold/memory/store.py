@@ -71,7 +71,7 @@ class Note:
     cell: int | None
     """The last cell of the session when it was written."""
     workspace: str
-    """Where it was written."""
+    """The workspace where it was written; empty if there was none."""
     scope: Scope
     """Where it is recalled: in its workspace, or everywhere."""
     superseded_by: int | None
@@ -183,7 +183,7 @@ class Memory:
             connection.execute("UPDATE notes SET text = ? WHERE id = ?", (words, id))
 
     def forget(self, id: int, *, trusted: bool) -> None:
-        """Delete a note. An untrusted session may delete only untrusted and own ones. Raises NoteRefused, MemoryUnusable."""
+        """Delete a note; an untrusted session only an untrusted or its own one. Raises NoteRefused, MemoryUnusable."""
         with self._open_to_change(id, trusted=trusted) as connection:
             connection.execute("DELETE FROM notes WHERE id = ?", (id,))
 
@@ -227,7 +227,7 @@ class Memory:
 
 
 def describe_note(note: Note) -> Mapping[str, object]:
-    """A note as a JSON object."""
+    """Return a note as a JSON object."""
     return {name: getattr(note, name) for name in Note.__slots__} | {"tags": [*note.tags]}
 
 
@@ -280,7 +280,7 @@ _WAIT_S = 10.0
 """How long to wait for another process that writes."""
 
 _MAPPED = 1 << 28
-"""Bytes of the file that are read without copying."""
+"""Bytes of the file that are memory-mapped."""
 
 
 class MemoryUnusable(PinfoldError):
@@ -298,8 +298,8 @@ class _Reader(sqlite3.Connection):
 
 
 _idle: dict[tuple[int, int], _Reader] = {}
-"""A connection to reuse for reading each file: opening one would take most of a short search. Keyed by device and inode,
-so that a file that replaced another is opened anew."""
+"""A connection to reuse for reading each file: opening one would take most of a short search. Keyed by device and
+inode, so that a file that replaced another is opened anew."""
 
 
 class Database:
@@ -346,7 +346,7 @@ class Database:
                 connection.close()
 
     def _create(self) -> None:
-        """Raises OSError."""
+        """Create the file if it is missing. Raises OSError."""
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             # SQLite gives its side files the same mode.

@@ -77,7 +77,7 @@ class Greeting:
             raise Refused(f"the head of the request to {self._destination} is too long")
 
     def _took_record(self) -> bool:
-        """Consume and check one whole record; False if there is none. A ClientHello is plain text, also a second one."""
+        """Consume and check one whole record; False if there is none. Even a second ClientHello is plain text."""
         if len(self._held) < 5 or len(self._held) < (end := 5 + int.from_bytes(self._held[3:5])):
             return False
         record = bytes(self._held[:end])

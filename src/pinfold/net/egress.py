@@ -146,7 +146,7 @@ class EgressLimits(Struct, frozen=True, kw_only=True):
     """Time for the gate, which may have to wait for a person."""
     resolve_s: float = 10.0
     connect_s: float = 10.0
-    """For each address."""
+    """Time to connect to one address."""
     addresses: int = 4
     """The most addresses tried for one name."""
 

@@ -1,4 +1,4 @@
-"""Fetches one URL. Each redirect is parsed, checked and pinned anew. No cookies; ignores proxies set in the environment."""
+"""Fetches one URL. Each redirect is parsed, checked and pinned anew. No cookies; no proxy from the environment."""
 
 from __future__ import annotations
 

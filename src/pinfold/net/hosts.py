@@ -38,7 +38,7 @@ _COMPATIBLE = IPv6Network("::/96")
 
 
 class NetError(Exception):
-    """Base. The message is one line, fit for a user and for an HTTP status line.
+    """Base class. The message is one line that suits a user and an HTTP status line.
 
     NetError
       BadDestination   the text does not name a valid destination
@@ -225,7 +225,7 @@ def _quote_text(text: str) -> str:
     return ascii(cut)
 
 
-# Addresses that are not of the public internet, by the registries of special-purpose addresses
+# Addresses outside the public internet, by the registries of special-purpose addresses
 
 WhyNot: TypeAlias = Callable[[Address], str | None]
 """Returns why an address may be connected to only if it is listed itself; None if it needs no listing."""

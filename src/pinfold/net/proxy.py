@@ -80,7 +80,7 @@ class Proxy:
         return len(self._live)
 
     def close_all(self) -> None:
-        """Cut all connections, including waiting ones; new ones are judged as before."""
+        """Cut all connections, including waiting ones; new ones are checked as before."""
         for scope in tuple(self._live):
             scope.cancel()
 
@@ -241,7 +241,7 @@ async def _pass_greeting(client: Line, server: Line, destination: Destination, c
 
 @asynccontextmanager
 async def _side_tasks() -> AsyncGenerator[anyio.abc.TaskGroup]:
-    """Tasks that end with the body. The first error is raised as it is, not in a group."""
+    """Open a task group that is cancelled when the body ends. The first error is raised as it is, not in a group."""
     try:
         async with anyio.create_task_group() as tasks:
             yield tasks

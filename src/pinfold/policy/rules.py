@@ -89,7 +89,7 @@ SHELL = "shell"
 
 
 def script_of(action: Action) -> Script | None:
-    """The parsed command of a shell action."""
+    """Return the parsed command of a shell action, or None."""
     if not isinstance(action, CallTool) or action.tool != SHELL:
         return None
     command = action.given.get("command")

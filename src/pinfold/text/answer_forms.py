@@ -22,7 +22,7 @@ _VALUE = r"((?:[^\[\]\n]|\[[^\[\]\n]*\])*)"
 _MARK = re.compile(rf"(?<![\w.])@+([^\W\d]\w*)\[{_VALUE}\]")
 _MARKS = re.compile(rf"(?:\s*@[^\W\d]\w*\[{_VALUE}\]\s*[,;]?)+\s*")
 _EITHER = re.compile(r"\]\W{0,3}\bor\b\W{0,3}@|\b(?:if|else|otherwise)\b[^.@\n]*@\w+\[", re.IGNORECASE)
-"""One form or another depending on the result: neither is required."""
+"""The prompt offers alternative forms, depending on the result: none is required."""
 _ANSWERING = re.compile(r"\b(?:format|form|answer|output|respond|reply|print|return|report)\b", re.IGNORECASE)
 _UNFILLED = re.compile(r"\s*(?:nan|NaN|None|null|NaT|\.\.\.)?\s*|.*(?:\bnp\.\w+\(|\bdtype\b|object at 0x).*")
 _DECIMALS = re.compile(r"\b(\d|one|two|three|four|five|six)[ -]decimal", re.IGNORECASE)
@@ -66,7 +66,7 @@ def asked_form(prompt: str) -> AskedForm | None:
         return None
     if form := _marks(prompt):
         return form
-    # Each pattern is tried only where it can match: in a long line of prose it would search for seconds.
+    # Each pattern is tried only where it can match: in a long line of prose the search would take seconds.
     signs = prompt.lower()
     if ("json" in signs or "{" in signs) and (form := _keys(prompt)):
         return form

@@ -44,7 +44,7 @@ _MEANT = (
 _HIDDEN = rf"(?P<meant>{_MEANT})|[{_CONTROLS}{_BIDI}{_BREAKS}{_UNSEEN}{_SELECTORS}{_JOINERS}{_TAGS}]"
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 """Control characters of ASCII."""
-# Wider than the actual marks: each character is looked up.
+# Includes more than the marks: each character is looked up.
 _MAYBE_MARKS = (
     "[\u0300-\u036f\u0483-\u0489\u0591-\u1dff\u20d0-\u20ff\u2cef-\u2dff\u302a-\u302f\u3099\u309a"
     rf"\ua66f-\uabed\ufb1e\ufe20-\ufe2f\U000101fd-\U00011fff\U00016af0-\U00016fff\U0001bc9d\U0001bc9e\U0001cf00-\U0001cf46\U0001d165-\U0001e94a]{{{MARKS + 1},}}"
@@ -53,7 +53,7 @@ _SEQUENCES = r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\
 
 
 def printable(text: str) -> str:
-    """`text` with everything that could steer a terminal, or hide, shown as a visible escape."""
+    """Return `text` with everything that could control a terminal, or hide, as a visible escape."""
     if text.isascii() and not _STEERING.search(text):
         return text
     text = text.replace("\r\n", "\n")
@@ -103,7 +103,7 @@ NO_OUTPUT = "(no output)"
 
 
 def cap_text(text: str, limit: int, *, whole: str = "") -> str:
-    """`text` if it fits in `limit` characters, else its head and tail around a line that counts the rest.
+    """Return `text` if it fits in `limit` characters, else its head and tail around a line that counts the rest.
 
     `whole` names where all of it can be found, e.g. a blob.
     """
@@ -131,29 +131,29 @@ def _left_out(count: int, of: int, what: str, whole: str) -> str:
 
 
 def first_line(text: str, limit: int = 200) -> str:
-    """The first line that is not blank, cut at `limit`."""
+    """Return the first line that is not blank, cut at `limit`."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
 def join_names(names: Sequence[str], most: int) -> str:
-    """The first `most` names, and how many more there are."""
+    """Return the first `most` names, and how many more there are."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def numerous(what: str, count: int) -> str:
-    """`1 turn`, or `3 turns`."""
+    """Return `1 turn`, or `3 turns`."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def join_numbers(what: str, numbers: Sequence[int]) -> str:
-    """`cell 3`, or `cells 3, 4`."""
+    """Return `cell 3`, or `cells 3, 4`."""
     return f"{what}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def homely(text: str) -> str:
-    """`text` with `~` in place of the user's home folder in paths."""
+    """Return `text` with `~` in place of the user's home folder in paths."""
     try:
         home = str(Path.home())
     except RuntimeError:  # the user has no home folder

@@ -9,7 +9,7 @@ from threading import Lock
 from pinfold.text.format import MARK, bare, printable, printable_line
 
 SHORTEST = 6
-"""A shorter value is not treated as a secret: it would be found everywhere."""
+"""A shorter value is not treated as a secret: it would occur everywhere."""
 _FORM = 8
 """A shorter encoded form of a secret is not searched for."""
 _known: frozenset[str] = frozenset()
@@ -33,7 +33,7 @@ def keep_own_secret(*values: str) -> None:
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` without kept secrets, without `secrets`, and without what looks like a key."""
+    """Return `text` without kept secrets, without `secrets`, and without anything that looks like a key."""
     hidden = _redact_text(text, secrets := tuple(secrets))
     # Colours and invisible letters must not keep a secret from being found.
     seen = bare(text)
@@ -43,7 +43,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def presentable(text: str) -> str:
-    """`text` for a person to read: without secrets, and with nothing that steers a terminal or hides.
+    """Return `text` for a person to read: without secrets, and with nothing that controls a terminal or hides.
 
     Everything of unknown origin goes through this or one of the next three, except JSON, which escapes control characters.
     """
@@ -56,7 +56,7 @@ def presentable_line(text: str) -> str:
 
 
 def exact(text: str) -> str:
-    """`text` for a person who must approve it: hides only secrets that cannot be part of a command.
+    """Return `text` for a person who must approve it: hides only secrets that cannot be part of a command.
 
     A value after `PASSWORD=`, or what looks like the inside of a private key, may be a program.
     """
@@ -71,7 +71,7 @@ def exact_line(text: str) -> str:
 
 
 def without_known(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` without kept secrets and without `secrets`; otherwise unchanged."""
+    """Return `text` without kept secrets and without `secrets`; otherwise unchanged."""
     return _without(text, _known.union(secrets))
 
 
@@ -81,7 +81,7 @@ def keeps_own() -> bool:
 
 
 def without_own(text: str) -> str:
-    """`text` without Pinfold's own secrets; the same object if it holds none."""
+    """Return `text` without Pinfold's own secrets; the same object if it holds none."""
     return _without(text, _own) if _own else text
 
 

@@ -29,7 +29,7 @@ _HARMLESS = {
     *("-q", "-qq", "-qqq", "--quiet", "-v", "--verbose", "-y", "--yes", "-U", "--upgrade", "--user"),
     *("--no-cache-dir", "--no-input", "--disable-pip-version-check", "--prefer-binary"),
 }
-"""Options that may be left out: they do not choose what is installed, nor from where."""
+"""Options that can be ignored: they choose neither what is installed nor from where."""
 
 
 class InstallElsewhere(Exception):
@@ -131,7 +131,7 @@ def script(program: list[str], text: str | None) -> int:
         install(wish, sys.stdout.write)
         return 0
     data = None if text is None else text.encode("utf-8", "surrogateescape")
-    # A stdout the program replaced (to capture it, say) has no descriptor for the child to write to.
+    # A stdout that the program replaced, for example to capture it, has no descriptor for the child to write to.
     *said, code = _run(program, data, _descriptor(sys.stdout, 1), _descriptor(sys.stderr, 2))
     for stream, written in zip((sys.stdout, sys.stderr), said, strict=True):
         if written:

@@ -17,7 +17,7 @@ from . import commands, displays, import_hooks
 if TYPE_CHECKING:
     from .runner import Engine
 
-# By name: the host's own environment, where types are checked, need not have IPython.
+# Imported by name: the host's environment, where types are checked, need not have IPython.
 DisplayPublisher: Any = import_module("IPython.core.displaypub").DisplayPublisher
 InteractiveShell: Any = import_module("IPython.core.interactiveshell").InteractiveShell
 Config: Any = import_module("traitlets.config").Config

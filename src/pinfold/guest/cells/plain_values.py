@@ -37,7 +37,7 @@ STANDARD = {
 ZONES = {"datetime": ("timezone",), "zoneinfo": ("ZoneInfo",), "pytz": ("UTC",), "dateutil.tz.tz": ("tzutc",)}
 LIBRARY_TEXT = ("Timestamp", "Timedelta", "Period", "Interval")
 NONE, STR, FLOAT, INT, BOOL = (id(kind) for kind in (type(None), str, float, int, bool))
-"""Types are compared by id: a metaclass of the program's may have an `__eq__` or a `__hash__`."""
+"""Types are compared by id: a metaclass of the program's may define `__eq__` or `__hash__`."""
 AS_IS = frozenset((NONE, STR, INT, BOOL))
 
 

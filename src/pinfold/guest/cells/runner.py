@@ -37,7 +37,7 @@ _modules = sys.modules
 
 
 class Result:
-    """How a cell ended: texts already encoded and capped."""
+    """How a cell ended, with its texts already encoded and capped."""
 
     def __init__(self) -> None:
         self.status = "ok"
@@ -206,7 +206,7 @@ class Engine:
         try:
             loop.run_until_complete(task)
         finally:
-            # An interrupt leaves through the loop, past the cell's task: end the task as well.
+            # An interrupt is raised in the loop, not in the cell's task: end the task as well.
             if not task.done() and not loop.is_closed():
                 task.cancel()
                 loop.run_until_complete(asyncio.wait([task]))

@@ -199,7 +199,7 @@ class _Program:
     def end(self, *, whole: bool) -> None:
         """Read the rest of the output. With `whole`, kill the process group first."""
         if whole:
-            self._tell = None  # the listener may be gone
+            self._tell = None  # its receiver may be gone
             with suppress(OSError):
                 _killpg(self.pid, signal.SIGKILL)
             until = monotonic() + REAP_S

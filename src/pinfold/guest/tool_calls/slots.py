@@ -58,7 +58,7 @@ class Cell:
         """Calls that were sent and not answered, by number."""
         self.queue: deque[Slot] = deque()
         self.callers: set[int] = set()
-        """Threads inside a call. Code run there meanwhile, such as a finaliser, must not make one: it would deadlock."""
+        """Threads inside a call. Code run there meanwhile, such as a finaliser, must not make one, or it deadlocks."""
 
 
 class ToolError(Exception):

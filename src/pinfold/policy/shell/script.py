@@ -72,7 +72,7 @@ class Script(Struct, frozen=True, kw_only=True):
 
     @property
     def reads_only(self) -> bool:
-        """True if it is expected to read only."""
+        """True if it is expected only to read."""
         return not self.why and not self.unparsed and self.dangerous is None
 
 
@@ -83,9 +83,9 @@ def base_name(name: str) -> str:
 
 
 def plain_words(command: str) -> tuple[str, ...]:
-    """The words of one simple command without expansions (except file patterns), operators or assignments; else empty.
+    """Return the words of a simple command without expansions (except file patterns), operators, assignments; else ().
 
-    Grants rest on this and not on the parser, which sometimes guesses.
+    Grants depend on this and not on the parser, which sometimes guesses.
     """
     if not _PLAIN.fullmatch(command):
         return ()
