@@ -250,7 +250,7 @@ class Calls:
         elif header.get("op") == "nested":  # a "stop" here is too late: its program has ended
             self._run_nested(cell, header, body, quiet)
         elif header.get("op") == "branch" and self.fork is not None and get_ident() == self._main:
-            self.fork(int(str(header["state"])), quiet)  # in the main thread, which a branch must have: it gets the signals
+            self.fork(int(str(header["state"])), quiet)  # a branch needs the main thread, for signals
 
     def _deliver(self, cell: Cell, header: Header, body: bytes) -> None:
         cell.unanswered -= 1
