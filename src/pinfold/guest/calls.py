@@ -352,5 +352,5 @@ def is_possible() -> bool:
 
 
 def call(tool: str, /, **args: object) -> Any:
-    """Have the host call a tool, and wait for its result. Raises ToolRefused, ToolFailed; TypeError, ValueError if not JSON."""
+    """Call a tool of the host and wait for its result. Raises ToolRefused, ToolFailed; TypeError, ValueError if not JSON."""
     return current().call(tool, args)

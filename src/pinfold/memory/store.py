@@ -303,7 +303,7 @@ inode, so that a file that replaced another is opened anew."""
 
 
 class Database:
-    """`steps` holds the statements that lead from each version of the schema to the next; a new file takes all of them."""
+    """`steps` holds the statements from each version of the schema to the next; a new file takes all of them."""
 
     def __init__(self, file: Path, steps: Sequence[Sequence[str]]) -> None:
         self.file = file

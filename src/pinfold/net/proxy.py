@@ -254,7 +254,7 @@ _Job: TypeAlias = Callable[[], Awaitable[None]]
 
 
 async def _both(first: _Job, second: _Job, *, cut_by_second: bool = False) -> None:
-    """Run both until both have ended, or with `cut_by_second` until the second has. If one fails, end both and raise."""
+    """Run both until both end, or with `cut_by_second` until the second ends. If one fails, end both and raise."""
     async with _side_tasks() as tasks:
         ended = anyio.Event()
 

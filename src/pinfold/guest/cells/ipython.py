@@ -1,4 +1,4 @@
-"""One live IPython shell for the magics that need it: no history, no thread, no file, no prompt. Runs no cell itself."""
+"""One live IPython shell for the magics that need it, without history, thread, file or prompt. Runs no cell itself."""
 
 from __future__ import annotations
 
