@@ -352,5 +352,5 @@ def is_possible() -> bool:
 
 
 def call(tool: str, /, **args: object) -> Any:
-    """Call a tool of the host and wait for its result. Raises ToolRefused, ToolFailed; TypeError, ValueError if not JSON."""
+    """Call a host tool and wait for its result. Raises ToolRefused, ToolFailed; TypeError, ValueError if not JSON."""
     return current().call(tool, args)

@@ -4,8 +4,8 @@ The rows below are the table of modes. On top of it: a user's own rule may be st
 grant allows where the table asks; under taint, what could send data out is asked about unless a flow covers it. None of
 them allows what the table denies, a protected file, or the host.
 
-Guard rails for the code of cells are off by default. They restrict which modules code imports, and refuse code that runs
-text it has decoded. They are not a boundary: code can do more than its syntax shows. The boundary is the sandbox.
+Guard rails for the code of cells are off by default. They restrict which modules code imports, and refuse code that
+runs text it has decoded. They are not a boundary: code can do more than its syntax shows. The boundary is the sandbox.
 """
 
 from __future__ import annotations

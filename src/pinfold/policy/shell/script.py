@@ -51,7 +51,7 @@ class Command(Struct, frozen=True, kw_only=True):
 
 
 class Script(Struct, frozen=True, kw_only=True):
-    """A shell command, parsed as far as possible. A prediction: the sandbox enforces that a reading command only reads."""
+    """A shell command, parsed as far as possible. It predicts; the sandbox enforces that a reading command reads."""
 
     commands: tuple[Command, ...] = ()
     """In the order they are written; a command run by another comes after it."""
