@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def model_named(name: str, served: Sequence[str] = (), access: Access | None = None) -> Model:
-    """Build the model called `name`. `served`: request ids of its earlier replies in this session. Raises ModelError."""
+    """Build the model `name`. `served` are the request ids of its earlier replies in the session. Raises ModelError."""
     access = access or Access()
     meant = parse_model_name(name, access)
     if meant.provider in FILES:
@@ -140,7 +140,7 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
 
 
 def check_installed(name: str, access: Access) -> None:
-    """Check that the provider's SDK is installed; import nothing. Raises NotInstalled (names the extra), UnknownModel."""
+    """Check that the provider's SDK is installed, without importing it. Raises NotInstalled, UnknownModel."""
     _check_sdk(parse_model_name(name, access).provider)
 
 

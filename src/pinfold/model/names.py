@@ -132,7 +132,7 @@ Calls: TypeAlias = Literal["native", "text", "unknown"]
 """How the model calls tools: natively, as text, or unknown until its first native call."""
 Profile: TypeAlias = Literal["full", "small"]
 SMALL_B = 4.0
-"""Models of up to this many billion parameters are treated as small."""
+"""Models with at most this many billion parameters are treated as small."""
 
 _NATIVE = re.compile(
     r"^(gpt-|chatgpt-|o\d|claude|gemini|grok|command-[ar]|mistral-(small|medium|large)|ministral|devstral|"

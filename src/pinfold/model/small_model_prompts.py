@@ -23,7 +23,7 @@ MOST_TOKENS = 600
 _FAILURES = 4
 """Failures in a row after which code is no longer forced and the model may give up."""
 _SURE = 2
-"""Empty results in a row before an empty result is accepted as the answer."""
+"""Failed or empty results in a row from which an empty result is accepted as the answer."""
 _WARMER = 0.5
 """The temperature from the second failure in a row on: at 0 the model would fail the same way again."""
 _FAILED = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit)\b", re.MULTILINE)
@@ -64,7 +64,7 @@ _DATA = (*_ENDINGS["table"], *_ENDINGS["tree"], ".xlsx", ".parquet")
 
 
 def examples_for(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Choose examples by the kinds of files in the first user message, so that the choice stays the same all session."""
+    """Choose examples by the kinds of files in the first user message, which stay the same for the whole session."""
     first = next((message for message in messages if isinstance(message, UserMessage)), None)
     ends = [PurePath(name).suffix for name in find_task_files(first.text)] if first else []
     kinds = dict.fromkeys(_KINDS[end] for end in ends if end in _KINDS)

@@ -160,7 +160,7 @@ def encode_settings(
 
 
 def _cache_settings(given: Mapping[str, Json], provider: SdkProvider) -> dict[str, Json]:
-    """Mark the tools, the system prompt and the last message as cacheable; the last mark moves with the conversation."""
+    """Mark the tools, system prompt and last message as cacheable; the last mark moves on with the conversation."""
     cache = given.get(PROMPT_CACHE)
     cache = True if cache is None else cache
     if cache not in (True, False, "5m", "1h"):
@@ -263,7 +263,7 @@ def piece_of(event: sdk.ModelResponseStreamEvent) -> str | Thought | None:
 def reply_of(
     response: sdk.ModelResponse, *, provider: str, tools: Mapping[str, str], notices: tuple[str, ...]
 ) -> Reply:
-    """Convert a complete response; `tools` maps sent tool names to Pinfold's. Raises RequestFailed if it is incomplete."""
+    """Convert a whole response; `tools` maps sent tool names to Pinfold's. Raises RequestFailed if it is incomplete."""
     details = response.provider_details or {}
     request_id = response.provider_response_id or ""
     ended = details.get("finish_reason")
