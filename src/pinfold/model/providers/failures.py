@@ -53,7 +53,7 @@ def failure(error: Exception, asking: FailureContext) -> RequestFailed:
 
 
 def _refusal(error: sdk.ModelHTTPError, kind: sdk.ModelAPIError, asking: FailureContext) -> RequestFailed:
-    """Convert an HTTP error status or an error sent inside a stream. `kind` is `error`, typed by its other base class."""
+    """Convert an HTTP error status or an error within a stream. `kind` is `error`, typed by its other base class."""
     status, retryable = error.status_code, None
     words = _one_line(_error_message(error.body), asking)
     match kind:
@@ -142,7 +142,7 @@ def _request_id(error: sdk.ModelHTTPError) -> str:
 
 
 def _wait_s(error: sdk.ModelHTTPError) -> float | None:
-    """Return the delay before a retry. Google's body has `{"@type": ".../google.rpc.RetryInfo", "retryDelay": "17.5s"}`."""
+    """Return the delay before a retry. In Google's body it is a `google.rpc.RetryInfo` with `"retryDelay": "17.5s"`."""
     if error.retry_after is not None:
         return error.retry_after
     details = _fields(_fields(error.body).get("error")).get("details")
