@@ -252,7 +252,7 @@ def drop_null(schema: Mapping[str, Json]) -> Mapping[str, Json]:
 
 
 def model_of(title: str, arguments: Sequence[Argument], hints: Mapping[str, Hint]) -> type[pydantic.BaseModel]:
-    """Create the pydantic model that checks the arguments. `hints` resolve types that were only names. Raises BadTool."""
+    """Create the pydantic model that checks the arguments. `hints` resolve types known only by name. Raises BadTool."""
     import pydantic
 
     fields: dict[str, Any] = {}

@@ -23,7 +23,7 @@ class ToolError(PinfoldError):
 
     ToolError
       BadTool       for the author: a function or file that cannot be a tool, or an unknown name in the configuration
-      BadCall       raised by a tool that cannot do what was asked; the caller's fault unless `at_fault`
+      BadCall       raised by a tool that cannot do what was asked; not a failure of the tool unless `at_fault`
       ToolFailed    shown to the model: unknown name, wrong arguments, or a failure of the tool
     """
 

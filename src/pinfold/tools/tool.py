@@ -106,7 +106,7 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
         return ToolSchema(name=self.name, description=self.description, parameters=parameters)
 
     def reach_of(self, args: Json) -> tuple[Reach, str]:
-        """Return the reach of a call, and its target if known. Never raises: wrong arguments fail when the call runs."""
+        """Return a call's reach, and its target if known. Never raises: wrong arguments fail when the call runs."""
         if self.goes is None or not isinstance(args, Mapping):
             return self.reach, ""
         return self.goes(cast("Mapping[str, Json]", args))
