@@ -1,4 +1,4 @@
-"""The tools for files, folders and tables. They run inside the session and reach exactly what the session's code can."""
+"""The tools for files, folders and tables. They run inside the session and reach exactly what its code can."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Skills in the open SKILL.md format, and functions that can become skills. Pure: no file access, runs no skill code."""
+"""Skills in the open SKILL.md format, and functions that can become skills. Pure: reads no files, runs no code."""

@@ -114,7 +114,7 @@ def _is_call_of(call: ast.Call, name: str, file: str) -> bool:
 
 
 def _constants(tree: ast.Module, calls: Iterable[ast.Call]) -> dict[str, Json]:
-    """Return variables bound to a plain value and used only in these calls, so that their values cannot have changed."""
+    """Return variables bound to a plain value and used only in these calls, so that the value cannot have changed."""
     uses = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     for call in calls:
         given = [*call.args, *(one.value for one in call.keywords)]
