@@ -36,7 +36,7 @@ _ANSWER_S = 60.0
 
 
 def embeddings_named(name: str, access: Access) -> ServedEmbeddings | BuiltinEmbeddings:
-    """Raises UnknownModel, NoKey, NotInstalled."""
+    """Return the embedding model called `name`. Raises UnknownModel, NoKey, NotInstalled."""
     if name == BUILTIN_EMBEDDINGS:
         return BuiltinEmbeddings()
     meant = parse_model_name(name, access)
@@ -58,7 +58,7 @@ class ServedEmbeddings:
         self._address, self._model, self._key = address, model, key
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Blocks. Raises RequestFailed."""
+        """Blocks. Return one vector per text. Raises RequestFailed."""
         return anyio.run(self._ask, list(texts))
 
     async def _ask(self, texts: list[str]) -> list[list[float]]:
@@ -85,7 +85,7 @@ class BuiltinEmbeddings:
     out = 0
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Blocks. Raises NotInstalled, UnknownModel."""
+        """Blocks. Return one vector per text. Raises NotInstalled, UnknownModel."""
         model, tokenizer, numpy = _load()
         vectors: dict[int, list[float]] = {}
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))  # by length: batches need less padding

@@ -215,7 +215,7 @@ class ModelRef(Struct, frozen=True):
 
 
 def parse_model_name(name: str, access: Access | None = None) -> ModelRef:
-    """Raises UnknownModel."""
+    """Resolve a model name. Raises UnknownModel."""
     aliases = (access or Access()).aliases
     given = name
     for _ in range(_ALIASES):

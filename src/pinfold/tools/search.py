@@ -131,7 +131,7 @@ LIMIT = 8
 _IDENTIFIER = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
 _SENTENCE_END = re.compile(r"[.:!]\s+|\n+")
 _MANY = 3
-"""Tools a server must have before sentences that all descriptions share are dropped."""
+"""Number of tools from which on sentences that all descriptions of a server share are dropped."""
 _CLAUSE = re.compile(r"[,:;(]| - ")
 _QUERY_CHARS = 400
 _QUERY_WORDS = 24

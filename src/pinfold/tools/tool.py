@@ -36,7 +36,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Trust: TypeAlias = Literal["trusted", "untrusted"]
-"""Whether a tool's results may hold text that the user did not write."""
+"""`untrusted`: a tool's results may hold text that the user did not write."""
 TIMEOUT_S = 60.0
 MAX_OUTPUT = 10_000
 """Characters of one result that the model sees."""

@@ -27,7 +27,7 @@ class Process(Protocol):
 
     @property
     def said(self) -> str:
-        """The end of what it wrote to standard error, bounded."""
+        """The last part of its standard error, bounded."""
         ...
 
     async def wait_for_exit(self) -> int | None:

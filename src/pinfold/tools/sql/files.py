@@ -42,7 +42,7 @@ class Opened:
     """Checks a database file: created before the library opens it; call `check` afterwards, before reading anything."""
 
     def __init__(self, source: Source, side_files: tuple[str, ...]) -> None:
-        """Raises Refused, DatabaseFault."""
+        """Check the file before it is opened. Raises Refused, DatabaseFault."""
         self.path = source.address.where
         folders = tuple(Path(folder).resolve() for folder in source.changeable)
         visited = _visited_paths(self.path)

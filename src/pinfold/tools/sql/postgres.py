@@ -36,12 +36,12 @@ WHERE provolatile = 'v' AND prorettype <> 'tsm_handler'::regtype AND proname = A
 
 
 class Postgres:
-    """One connection, for one statement."""
+    """One connection, for one statement at a time."""
 
     def __init__(self, source: Source) -> None:
         """Connect. Raises DatabaseFault."""
         self._source = source
-        # Errors may quote the URL, so the password goes into the environment: this process serves only this database.
+        # Errors may quote the URL, so pass the password in the environment; this process serves only this database.
         if source.address.password:
             os.environ["PGPASSWORD"] = source.address.password
         os.environ.setdefault("PGCONNECT_TIMEOUT", str(CONNECT_S))
