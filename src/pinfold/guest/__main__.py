@@ -1,9 +1,9 @@
 """Starts the guest: `PYTHON -I .../guest/__main__.py PROGRAM FD ...`. Not a module to import.
 
-PROGRAM is `serve` (cells in this very process), `launcher`, `lite`, `zygote` or `probe`.
+PROGRAM is `serve` (runs cells in this process), `launcher`, `lite`, `zygote` or `probe`.
 
-The folder is loaded as package `_pinfold_guest` and never put on `sys.path`, so a cell that says
-`import files` gets its own `files.py` or nothing, never ours.
+This folder is loaded as package `_pinfold_guest` and never put on `sys.path`, so `import files` in a cell
+finds the program's own `files.py` or nothing, never a module of the guest.
 """
 
 import sys

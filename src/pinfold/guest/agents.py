@@ -14,18 +14,18 @@ from types import ModuleType
 
 from .calls import current
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
 START = "agents.start"
-"""What the host answers by itself: no tool is called so."""
+"""A call that the host answers itself; no tool has this name."""
 VALUE, FAULT = ".value", ".fault"
 __all__ = ["gather", "run"]
 
 _folder = ""
-"""Where this process keeps its results, if it is a sub-agent."""
+"""Where this process writes its results; empty if it is no sub-agent."""
 _kept: dict[str, None] = {}
 
 
@@ -80,7 +80,7 @@ def _with_variables(result: dict[str, Any]) -> dict[str, Any]:
             values[name] = _read(f"{folder}/{name}")
         except FileNotFoundError:
             missing[name] = "it was never set"
-        except Exception as error:  # raised by whatever the value is made of
+        except Exception as error:  # unpickling runs code of the value's classes
             missing[name] = f"{type(error).__name__}: {error}"
     rmtree(folder, ignore_errors=True)
     usage = result.pop("usage")
@@ -111,7 +111,7 @@ def keep(*names: str) -> None:
 
 
 def begin_child(folder: str, give: list[str] | None, wanted: list[str]) -> None:
-    """This process is a sub-agent's from now on. Raises NameError for a variable that is to be given and is not there."""
+    """Make this process a sub-agent's. Raises NameError if `give` names a variable that does not exist."""
     global _folder
     namespace = sys.modules["__main__"].__dict__
     if give is not None:
@@ -129,7 +129,7 @@ def begin_child(folder: str, give: list[str] | None, wanted: list[str]) -> None:
 
 
 def store() -> None:
-    """Write what is to be kept, as far as it is there; nothing where this is no sub-agent."""
+    """Write the kept variables that exist. Does nothing outside a sub-agent."""
     namespace = sys.modules["__main__"].__dict__
     for name in [*_kept] if _folder else ():
         if name in namespace:
@@ -146,11 +146,11 @@ def _write(path: str, value: object) -> None:
         os.replace(partial, path + VALUE)
         with suppress(FileNotFoundError):
             os.unlink(path + FAULT)
-    except Exception as error:  # raised by whatever the value is made of, or the disk is full
+    except Exception as error:  # pickling runs code of the value's classes, or the disk is full
         with suppress(OSError), open(path + FAULT, "w", encoding="utf-8") as file:
             file.write(f"it cannot be carried over: {type(error).__name__}: {error}")
 
 
 def install() -> None:
-    """Code finds this module as `agents`."""
+    """Make this module available to cells as `agents`."""
     builtins.__dict__["agents"] = sys.modules[__name__]

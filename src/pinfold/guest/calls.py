@@ -1,7 +1,7 @@
-"""Calls from the program to tools of the host: a frame out, an answer in, several at once, while a cell runs. Decides nothing.
+"""Sends the calls a cell makes to the host's tools, several at once, and receives their answers.
 
 The host decides what may be called; a forged call is judged like any other. While the host works on a call, it may
-have programs run here: the thread that listens for the answers runs them.
+ask the guest to run programs: the thread that listens for the answers runs them.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from .frames import LOST_CHANNEL, Channel, Header
 from .tool_calls.programs import Programs, encode_failure
 from .tool_calls.slots import Cell, Slot, ToolFailed, ToolRefused, decode_answer, encode_args
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
 CALLS = 10_000
-"""Of one cell; these are the host's bounds, and it ends a guest that does not keep to them."""
+"""The most calls of one cell. These limits are the host's, and it ends a guest that exceeds them."""
 WINDOW = 32
-"""Calls that are not answered yet; others wait for their turn."""
+"""The most unanswered calls; further ones wait."""
 CALL_BYTES = 1 << 20
 CALLS_BYTES = 256 << 20
-"""Of all calls of one cell."""
+"""The most bytes of all calls of one cell."""
 TOOL_CHARS = 200
 NOT_WAITED_FOR = "this call is no longer waited for"
 NO_ANSWERS = "no host answers calls from this code"
 ENDED = "the cell that made this call has ended"
 TICK_S = 0.1
-"""A thread that waits looks this often whether its cell is still there."""
+"""How often a waiting thread checks that its cell has not ended."""
 
-# Bound now: a program may replace these names in their modules, and we still have to answer.
+# Bound at import: a program may replace these names in their modules, and the guest must still answer.
 _getpid, _exit = os.getpid, os._exit
 
 
 class Calls:
-    """A call belongs to the cell that runs when it is made. One thread at a time listens, for all."""
+    """Each call belongs to the cell that runs when it is made. One thread at a time listens for the answers to all."""
 
     def __init__(self, channel: Channel, interrupts: Interrupts) -> None:
         self.channel = channel
@@ -52,18 +52,18 @@ class Calls:
         """Held while a frame is sent or received, so that each is whole."""
         self._cell: Cell | None = None
         self.after: Callable[[], None] | None = None
-        """Called after each answer: what a tool put in place is then there."""
+        """Called after each answer, so that the cell finds what the tool installed."""
         self.programs: Programs | None = None
-        """Run while a call is waited for."""
+        """Runs programs for the host while a call waits."""
         self.fork: Callable[[int, Quiet], None] | None = None
         """Leaves a copy of the state in the middle of a cell, for a branch. Does not return in the copy."""
 
     def open(self, request_id: object) -> None:
-        """A cell begins, and the host answers its calls."""
+        """Begin a cell whose calls the host answers."""
         self._cell = Cell(request_id, self.channel)
 
     def begin_anew(self) -> None:
-        """In a branch: the cell that ran, and threads that made calls, are not there."""
+        """Reset in a branch, where neither the cell nor the threads that made calls exist."""
         self._cell = None
         self._frames = allocate_lock()
         events = sys.modules.get("_asyncio")
@@ -72,22 +72,22 @@ class Calls:
 
     @property
     def open_cell(self) -> Cell | None:
-        """The cell that runs, in its own process."""
+        """The running cell; None in a process that it forked."""
         cell = self._cell
         return cell if cell is not None and cell.pid == _getpid() else None
 
     def reply(self, header: Header, body: bytes) -> None:
-        """The cell's end: no frame of a call comes after it."""
+        """End the cell with its reply; no frame of a call follows."""
         self._cell = None
         with self._frames:
             self.channel.send(header, body)
 
     def call(self, tool: str, args: dict[str, object]) -> Any:
-        """And wait for the result."""
+        """Call a tool and wait for the result."""
         return self._wait_for_answer(*self._new_call(tool, args, None))
 
     def begin(self, tool: str, args: dict[str, object], done: Callable[[], None]) -> Slot:
-        """Without waiting; sent at once if it can be. `result` gives what came of it."""
+        """Start a call without waiting, and send it now if the window allows. `result` returns its result."""
         cell, slot = self._new_call(tool, args, done)
         cell.queue.append(slot)
         with self._our_step():
@@ -95,7 +95,7 @@ class Calls:
         return slot
 
     def result(self, slot: Slot) -> Any:
-        """What came of it, waited for where it has not come yet."""
+        """Return the result of a call, waiting for it if necessary."""
         cell = self._cell
         if slot.answer is None:
             if cell is None or (slot.number not in cell.waiting and slot not in cell.queue):
@@ -106,7 +106,7 @@ class Calls:
         return decode_answer(*slot.answer)
 
     def drop(self, slot: Slot) -> None:
-        """Its answer is no longer wanted."""
+        """Give up a call: its answer is no longer wanted."""
         cell = self._cell
         if cell is None or slot.answer is not None or get_ident() in cell.callers:
             return
@@ -117,7 +117,7 @@ class Calls:
                 self._send_status(cell, {"status": "drop", "call": slot.number}, b"")
 
     def receive_pending(self) -> None:
-        """What has come by now, for an event loop that was told of it; another thread may be at it already."""
+        """Receive what has arrived, for an event loop; does nothing while another thread listens."""
         cell = self.open_cell
         if cell is None or get_ident() in cell.callers:
             return
@@ -130,7 +130,7 @@ class Calls:
                     cell.seat.release()
 
     def finish(self) -> None:
-        """The cell is about to end: what it began and has not waited for is waited for. Raises failures that the cell has not seen."""
+        """Wait for calls that the ending cell began and did not await. Raises failures that the cell has not seen."""
         cell = self.open_cell
         if cell is not None:
             for slot in [*cell.waiting.values(), *cell.queue]:
@@ -154,7 +154,7 @@ class Calls:
 
     @contextmanager
     def _our_step(self) -> Generator[Quiet]:
-        """A step of ours within the program's time, in a thread that makes no other meanwhile."""
+        """Run guest code in a thread of the program: with signals held back, and no other call in this thread."""
         callers = self._cell.callers if self._cell else set[int]()
         quiet = Quiet(self._interrupts if get_ident() == self._main else None)
         callers.add(get_ident())
@@ -177,14 +177,14 @@ class Calls:
             finally:
                 if slot.done is None:
                     cell.waiting.pop(slot.number, None)
-                for other in [*cell.waiting.values()]:  # one of them must listen now
+                for other in [*cell.waiting.values()]:  # another thread must listen now
                     other.awaken()
         if self.after is not None:
             self.after()
         return decode_answer(*slot.answer)
 
     def _listen(self, cell: Cell, slot: Slot, quiet: Quiet) -> None:
-        """For a while: to the host, or to the thread that does."""
+        """Wait for one tick: for the host, or for the thread that listens to it."""
         if not cell.seat.acquire(False):
             quiet.end()
             slot.wake.acquire(timeout=TICK_S)
@@ -193,7 +193,7 @@ class Calls:
             return
         try:
             quiet.end()
-            ready = cell.wait_for_input(TICK_S)  # only looks: whatever is raised here, no frame is cut
+            ready = cell.wait_for_input(TICK_S)  # only polls: an exception here cuts no frame
             quiet.begin()
             if ready:
                 self._handle_frame(cell, quiet)
@@ -227,7 +227,7 @@ class Calls:
                 self._give(slot, {"ok": False}, encode_args({"refused": True, "reason": str(refused)}))
 
     def _receive(self, cell: Cell) -> tuple[Header, bytes]:
-        """The next frame; an empty one if it is not for this cell. An interrupt comes as a signal too, perhaps later."""
+        """Return the next frame; empty if it is not for this cell. An interrupt also sends a signal, maybe later."""
         with self._frames:
             self._check(cell)
             request = self._do_or_exit(self.channel.receive)
@@ -247,10 +247,10 @@ class Calls:
         if header.get("op") == "answer":
             self._deliver(cell, header, body)
             self._send_queued(cell)
-        elif header.get("op") == "nested":  # else what was to be stopped has ended
+        elif header.get("op") == "nested":  # a "stop" here is too late: its program has ended
             self._run_nested(cell, header, body, quiet)
         elif header.get("op") == "branch" and self.fork is not None and get_ident() == self._main:
-            self.fork(int(str(header["state"])), quiet)  # signals go to the main thread, which a branch must have
+            self.fork(int(str(header["state"])), quiet)  # a branch needs the main thread, for signals
 
     def _deliver(self, cell: Cell, header: Header, body: bytes) -> None:
         cell.unanswered -= 1
@@ -266,7 +266,7 @@ class Calls:
         slot.awaken()
 
     def _run_nested(self, cell: Cell, header: Header, body: bytes, quiet: Quiet) -> None:
-        """Run a program for the host. What the program's own handlers raise meanwhile is raised when it has been told of."""
+        """Run a program for the host. What the cell's signal handlers raise meanwhile is raised after the reply."""
         stray: BaseException | None = None
         if header["call"] in cell.waiting and self.programs is not None:
             told, stray = self._run_program(self.programs, cell, header, body, quiet)
@@ -293,7 +293,7 @@ class Calls:
 
         head = int(str(header["head"]))
         try:
-            quiet.unblock()  # or the program would not hear of any signal either
+            quiet.unblock()  # else the child would inherit the blocked signals
             return programs.run(loads(body[:head]), body[head:], is_unwanted, tell if header["tell"] else None)
         except BaseException as stray:
             return encode_failure(f"it was cut short: {type(stray).__name__}"), stray
@@ -301,7 +301,7 @@ class Calls:
             quiet.block()
 
     def _is_unwanted(self, cell: Cell, header: Header, quiet: Quiet) -> bool:
-        """A program of the host's. Listens on: answers to other calls come meanwhile."""
+        """Return whether the host no longer wants its program. Receives answers to other calls meanwhile."""
         while self._cell is cell and not cell.is_unwanted and cell.wait_for_input(0):
             quiet.block()
             told, body = self._receive(cell)
@@ -323,7 +323,7 @@ class Calls:
 
     @staticmethod
     def _do_or_exit(step: Any, *arguments: object) -> Any:
-        """A frame that is cut in half leaves nothing to go on with."""
+        """Send or receive; exit on failure, because after half a frame the channel cannot be used."""
         try:
             return step(*arguments)
         except BaseException:
@@ -334,23 +334,23 @@ _calls: Calls | None = None
 
 
 def set_current(calls: Calls) -> None:
-    """From now on `call` goes there."""
+    """Set the object that `call` uses."""
     global _calls
     _calls = calls
 
 
 def current() -> Calls:
-    """Raises ToolRefused."""
+    """Return the object that `call` uses. Raises ToolRefused if there is none."""
     if _calls is None:
         raise ToolRefused(NO_ANSWERS)
     return _calls
 
 
 def is_possible() -> bool:
-    """Whether the host answers calls now."""
+    """Return whether the host answers calls now."""
     return _calls is not None and _calls.open_cell is not None
 
 
 def call(tool: str, /, **args: object) -> Any:
-    """Have the host call a tool, and wait for its result. Raises ToolRefused, ToolFailed; TypeError, ValueError if not JSON."""
+    """Call a host tool and wait for its result. Raises ToolRefused, ToolFailed; TypeError, ValueError if not JSON."""
     return current().call(tool, args)

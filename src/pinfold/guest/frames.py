@@ -1,11 +1,11 @@
-"""The guest's end of the channel: frames of JSON header and bytes. Knows nothing of what they mean."""
+"""The guest's end of the channel: sends and receives frames of JSON header and bytes, without interpreting them."""
 
 from __future__ import annotations
 
 import os
 import select
 import sys
-from _socket import CMSG_SPACE, SCM_RIGHTS, SOL_SOCKET, socket  # the whole of `socket` takes milliseconds to import
+from _socket import CMSG_SPACE, SCM_RIGHTS, SOL_SOCKET, socket  # importing all of `socket` takes milliseconds
 from contextlib import suppress
 from json import JSONDecoder, JSONEncoder
 from struct import Struct
@@ -16,26 +16,26 @@ LOST_CHANNEL = 70
 """Exit code when the program closed or replaced the channel's descriptor."""
 
 Header = dict[str, object]
-# Bound now: a program may replace these names in their modules, and what `json.dumps` and `json.loads` use.
+# Bound at import: a program may replace these names in their modules, and what `json.dumps` and `json.loads` use.
 _encode, _decode = JSONEncoder().encode, JSONDecoder().decode
 _poll, _POLLIN = select.poll, select.POLLIN
 
 
 class Channel:
-    """One framed socket. The program's own processes never get it: exec closes it, and so does fork."""
+    """One framed socket. Child processes never get it: exec closes it, and so does fork."""
 
     def __init__(self, fd: int) -> None:
         self.use(fd)
         os.register_at_fork(after_in_child=self._leave)
 
     def use(self, fd: int) -> None:
-        """From now on it is this one."""
+        """Switch to another file descriptor."""
         self.fd = fd
         self._inode = os.fstat(fd).st_ino
         os.set_inheritable(fd, False)
 
     def receive(self) -> tuple[Header, bytes] | None:
-        """The next frame, or None when the host has gone."""
+        """Return the next frame, or None if the host has closed the channel."""
         try:
             header_size, body_size = LENGTHS.unpack(self._read(LENGTHS.size))
             header = _decode(self._read(header_size).decode())
@@ -46,24 +46,24 @@ class Channel:
     def send(self, header: Header, body: bytes = b"") -> None:
         encoded = _encode(header).encode()
         frame = memoryview(LENGTHS.pack(len(encoded), len(body)) + encoded + body)
-        # The program may have closed our descriptor and opened a file of its own under that number.
+        # The program may have closed this descriptor and opened another file under its number.
         if os.fstat(self.fd).st_ino != self._inode:
             os._exit(LOST_CHANNEL)
         while frame:
             frame = frame[os.write(self.fd, frame) :]
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether the host speaks, or goes, within this time. Here a stray signal of the program's may raise harmlessly."""
+        """Return whether the host sends or hangs up within this time. A signal handler may raise here without harm."""
         poll = _poll()
         poll.register(self.fd, _POLLIN)
         return bool(poll.poll(None if seconds is None else seconds * 1000))
 
     def has_input(self) -> bool:
-        """Whether the host has said something more. While a cell starts this can only be an interrupt."""
+        """Return whether the host has sent something. While a cell starts this can only be an interrupt."""
         return self.wait(0)
 
     def receive_fd(self) -> int:
-        """A descriptor that the host sends between two frames. Raises OSError."""
+        """Receive a file descriptor that the host sends between two frames. Raises OSError."""
         channel = socket(fileno=self.fd)
         try:
             _, with_it, _, _ = channel.recvmsg(1, CMSG_SPACE(4))
@@ -75,7 +75,7 @@ class Channel:
         raise OSError("the host sent no descriptor")
 
     def _read(self, size: int) -> bytes:
-        """Raises EOFError when the host has gone."""
+        """Read exactly `size` bytes. Raises EOFError if the host has closed the channel."""
         parts = bytearray()
         while len(parts) < size:
             more = os.read(self.fd, min(size - len(parts), CHUNK_BYTES))

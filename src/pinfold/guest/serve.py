@@ -1,4 +1,4 @@
-"""The guest's loop: one request, one reply with its id. What a cell does is not decided here."""
+"""The guest's loop: it answers each request with one reply of the same id. Cells are run by `cells.runner`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .frames import LOST_CHANNEL, Channel, Header
 from .tool_calls.programs import Programs
 from .toolbox.files import Files, Refused
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -33,20 +33,20 @@ PROTOCOL = 1
 PR_SET_PDEATHSIG = 1
 HELLO: Header = {"id": 0, "status": "hello", "protocol": PROTOCOL}
 LATE = ("interrupt", "answer", "nested", "stop", "branch")
-"""What came too late for its cell means nothing."""
+"""Messages to a running cell; after its end they are ignored."""
 
 
 class Server:
-    """A guest that needs only its workspace until it is to serve."""
+    """Serves requests. All but the workspace is set up on creation; `serve` takes the current folder for it."""
 
     def __init__(self, channel_fd: int, copies: Snapshots | None = None) -> None:
         self._copies = copies
         self._adopted = copies
-        """What a branch leaves its states with, once it is the session."""
+        """Takes snapshots in a branch once the host has adopted it as the session."""
         self._channel = Channel(channel_fd)
         sys.argv[:] = [""]
         sys.path.insert(0, "")
-        # For matplotlib here and in the program's own processes: there is no window to open.
+        # For matplotlib here and in child processes: no window can be opened.
         os.environ["MPLBACKEND"] = BACKEND
         interrupts = Interrupts(self._channel.has_input)
         interrupts.begin()
@@ -59,18 +59,18 @@ class Server:
         servers.install()
         agents.install()
         self._only_binds = False
-        """The last cell did: it can be run again."""
+        """True if the last cell only bound names, so it can be run again."""
         self._lost: set[str] = set()
         """Variables that could not be restored."""
         self._pages: Pages | None = None
         self._given = -1
-        """A descriptor the host has sent, for the next request."""
+        """The file descriptor the host sent last, for the request that follows."""
 
     def serve(self) -> None:
-        """Serve cells in this process, from its current folder on, until the host closes the channel."""
+        """Serve cells in this process and its current folder until the host closes the channel."""
         self._channel.send(HELLO)
         spawning = sys.modules.get("multiprocessing.process")
-        if spawning is not None:  # imported by the zygote, it takes the folder of that for the program's own
+        if spawning is not None:  # the zygote imported it, so it has recorded the zygote's folder
             vars(spawning)["ORIGINAL_DIR"] = os.getcwd()
         folder = os.environ.get("PINFOLD_SITE")
         self._site = Site(folder) if folder else None
@@ -134,14 +134,14 @@ class Server:
             self._leave_copy(cell)
 
     def _leave_copy(self, cell: Any) -> None:
-        """In idle time: the host has its answer already."""
+        """Leave a snapshot. Runs in idle time: the host already has its answer."""
         copies = self._copies
         if copies is None:
             return
         try:
             with self._programs.starting:
                 woken = copies.leave_snapshot(cell, self._channel.fd, self._engine.namespace)
-        except OSError:  # not even descriptors are left: then this state cannot be gone back to
+        except OSError:  # no file descriptors are left: there is no snapshot of this state
             return
         if woken is None:
             return
@@ -153,7 +153,7 @@ class Server:
         self._take_over(channel, streams)
 
     def _leave_branch(self, cell: int, quiet: Quiet) -> None:
-        """In the middle of a cell: leave a copy that serves by itself once it is woken, and never goes on with the cell."""
+        """Leave a copy in the middle of a cell. Once woken, it serves a branch and never continues the cell."""
         if self._copies is None:
             return
         with self._programs.starting:
@@ -172,7 +172,7 @@ class Server:
             os._exit(0)
 
     def _take_over(self, channel: int, streams: list[int]) -> None:
-        """`streams`: of a branch, its stdout and stderr, and the top of its own view of the files, if it has one."""
+        """Serve on `channel`. A branch gets `streams`: stdout, stderr and the root of its file view, if it has one."""
         self._channel.use(channel)
         self._engine.take_over()
         if streams:
@@ -200,8 +200,8 @@ class Server:
                 case "adopted":
                     self._copies = self._adopted
                 case "copy" | "receive" | "idle":
-                    pass  # this answer comes after the copy of the last state was left
-                case "prepare":  # before a module of the program's own could stand in the way; a zygote has it already
+                    pass  # answered only to tell the host that the copy of the last state was left
+                case "prepare":  # before a module of the program's could shadow one that is needed; no-op from a zygote
                     from .saved import deserialization, saver
 
                     _ = deserialization, saver
@@ -235,7 +235,7 @@ class Server:
             raise Refused("this took too long and was stopped; ask for less: one column, or no filter") from None
         except Refused:
             raise
-        except Exception as error:  # it changes meanwhile, or a library does not know its own values
+        except Exception as error:  # the value changes meanwhile, or its own library fails on it
             self._pages.forget()
             raise Refused(f"it cannot be shown: {type(error).__name__}: {str(error)[:200]}") from None
 
@@ -247,7 +247,7 @@ class Server:
             told = {"id": header["id"], "status": "output", "command": 0, "stream": stream}
             try:
                 self._channel.send(told, data)
-            except BaseException:  # a handler of the cells' own has cut the frame
+            except BaseException:  # a signal handler of the program has cut the frame
                 os._exit(LOST_CHANNEL)
 
         head = int(str(header["head"]))
@@ -255,7 +255,7 @@ class Server:
         return self._programs.run(loads(body[:head]), body[head:], self._channel.has_input, wanted)[0]
 
     def _save(self, *, anyway: bool) -> None:
-        """Where no copies are left, by a fork of its own."""
+        """Save the state in a forked process, where no snapshots are taken."""
         given = self._given
         if self._only_binds and not anyway:
             os.close(given)
@@ -278,7 +278,7 @@ class Server:
             labels = restore_session(self._engine.namespace, told, self._given)
             self._lost = {str(label["name"]) for label in labels if label["status"] == "lost"}
             self._engine.adopt(told["cells"], told["around"]["flags"], told["sources"])
-        except Exception as error:  # saved by a program that lied to the host about what it was
+        except Exception as error:  # the program may have forged what it saved
             raise Refused(f"what was saved makes no sense: {type(error).__name__}: {error}") from error
         return labels
 
@@ -287,20 +287,20 @@ class Server:
             if not is_trivial(source):
                 raise Refused(f"cell {cell} cannot be run again")
             result = self._engine.run(source, None, cell)
-            # One that failed before fails again, and changes nothing by it; one that needs what is lost has not been run again.
+            # A cell that failed before fails again, harmlessly; one that names a lost variable was not truly run again.
             if result.interrupted or (result.error is not None and any(name in source for name in self._lost)):
                 raise Refused(f"cell {cell} could not be run again")
             self._only_binds = True
 
 
 def exit_with_parent(parent_pid: int) -> None:
-    """End with this parent, or with whichever there is (0). Linux only; elsewhere the closed channel does it later."""
+    """End this process with its parent (0: any parent). Linux only; elsewhere the closed channel ends it later."""
     if sys.platform != "linux":
         return
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-    # It may have died before we asked to be told.
+    # The parent may have died before the request took effect.
     if parent_pid and os.getppid() != parent_pid:
         os._exit(0)
 

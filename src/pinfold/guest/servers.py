@@ -1,6 +1,6 @@
 """The package `servers`: the tools of this session as modules and functions, made by the host when they are imported.
 
-A package of that name of the program's own goes first, and so does each module in it.
+A package `servers` of the program's own takes precedence, and so does each module in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from . import agents
 from .calls import NO_ANSWERS, current, is_possible
 from .tool_calls.slots import ToolError, ToolRefused
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
     from collections.abc import Callable, Generator, Sequence
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 NAME = "servers"
 AGENTS = "agents"
 ASK = "servers"
-"""What the host answers by itself: no tool is called so."""
+"""A call that the host answers itself; no tool has this name."""
 SHOWN = "/mnt/servers/"
-"""Where the host shows the modules as files."""
+"""Where the host also provides the modules as files."""
 DOC = """The tools of this session. `from servers.NAME import tool`, then call it, or await it; `help(tool)` says how.
 
 search("words") finds tools; dir(servers) names the servers.
@@ -41,11 +41,11 @@ class _Omitted:
 
 
 OMITTED = _Omitted()
-"""Stands for an argument that is left out of the call."""
+"""The value of an argument to leave out of the call."""
 
 
 def call(tool: str, args: dict[str, object]) -> Any:
-    """The result; inside a running event loop, an awaitable for it."""
+    """Call a tool and return its result; inside a running event loop, an awaitable of it."""
     given = {name: value for name, value in args.items() if value is not OMITTED}
     events = sys.modules.get("_asyncio")
     if events is None or events._get_running_loop() is None:  # noqa: SLF001 - the public one raises
@@ -54,7 +54,7 @@ def call(tool: str, args: dict[str, object]) -> Any:
 
 
 class PendingCall:
-    """A call made inside an event loop. It is sent at once, so several run side by side; `await` gives the result."""
+    """A call made inside an event loop. It is sent at once, so several run concurrently; `await` gives the result."""
 
     __slots__ = ("_calls", "_futures", "_slot", "_tool")
 
@@ -85,9 +85,9 @@ class PendingCall:
             _listen(loop, self._calls, -1)
 
     def _on_answer(self) -> None:
-        """In whichever thread received it."""
+        """Resolve the futures. Runs in the thread that received the answer."""
         for future in self._futures:
-            with suppress(RuntimeError):  # its loop is over
+            with suppress(RuntimeError):  # its loop is closed
                 future.get_loop().call_soon_threadsafe(_resolve, future)
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class PendingCall:
 
     __str__ = __len__ = __bool__ = __iter__ = __contains__ = __getitem__ = __eq__ = __lt__ = __gt__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
-    __hash__ = object.__hash__  # `gather` looks them up by it
+    __hash__ = object.__hash__  # `asyncio.gather` needs it
 
 
 _listening: dict[AbstractEventLoop, int] = {}
@@ -118,14 +118,14 @@ def _listen(loop: AbstractEventLoop, calls: Calls, more: int) -> None:
     _listening[loop] = before + more
     if not before:
         loop.add_reader(calls.channel.fd, calls.receive_pending)
-        calls.receive_pending()  # what came before the loop listened
+        calls.receive_pending()  # answers that came before the loop listened
     elif not _listening[loop]:
         del _listening[loop]
         loop.remove_reader(calls.channel.fd)
 
 
 class Found(list[str]):
-    """What a search gave, shown a line each."""
+    """The results of a search, shown one per line."""
 
     def __repr__(self) -> str:
         return "\n".join(self)
@@ -143,7 +143,7 @@ def _ask_host(**args: object) -> Any:
 
 
 class _Finder:
-    """Finds nothing but `servers` and what the host has in it."""
+    """Finds only `servers` with the modules the host makes for it, and `agents`."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in (NAME, AGENTS) and not name.startswith("servers."):
@@ -154,7 +154,7 @@ class _Finder:
         if name in (AGENTS, f"{NAME}.{AGENTS}"):
             return None if own is not None and not str(own.origin).startswith(SHOWN) else _spec(name, _fill_agents)
         if own is not None and own.loader is not None and own.origin is not None:
-            if not own.origin.startswith(SHOWN):  # else the same as text: what is there now, the host knows
+            if not own.origin.startswith(SHOWN):  # else the host's own file: the host knows the current tools
                 return None
         elif name == NAME:
             spec = _spec(name, _fill_package, is_package=True)
@@ -176,7 +176,7 @@ def _spec(name: str, fill: Callable[[ModuleType], None], *, is_package: bool = F
 
 
 def _fill_agents(module: ModuleType) -> None:
-    """Sub-agents are not made by the host."""
+    """Fill the module `agents` without asking the host."""
     module.__dict__.update({"run": agents.run, "gather": agents.gather, "__doc__": agents.__doc__})
 
 
@@ -191,7 +191,7 @@ def _names() -> list[str]:
 
 
 def _server(name: str) -> ModuleType:
-    """`servers.NAME` without an import of its own."""
+    """Import a server when code uses `servers.NAME` without importing it."""
     if name.startswith("__"):
         raise AttributeError(name)
     from importlib import import_module
@@ -205,7 +205,7 @@ def _server(name: str) -> ModuleType:
 def _fill_server(module: ModuleType) -> None:
     name = module.__name__.partition(".")[2]
     if not is_possible():
-        # What was saved is brought back between cells: then it is made when it is first used.
+        # Saved state is restored between cells, when the host answers no calls: fill the module on first use.
         module.__dict__["__getattr__"] = partial(_make_lazy_tool, module)
         return
     module.__dict__.pop("__getattr__", None)

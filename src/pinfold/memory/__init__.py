@@ -1,4 +1,4 @@
-"""Long-term memory: notes that outlive sessions, and past conversations, found again by their words."""
+"""Long-term memory: notes that outlive sessions, and past conversations, both searchable by their words."""
 
 from pinfold.memory.conversations import Conversations, Message, PastMessage
 from pinfold.memory.relevance import Embedder

@@ -1,4 +1,4 @@
-"""What was said in past sessions, in a file of its own that is derived from their logs and can be made anew at any time."""
+"""The messages of past sessions, in a separate file that is derived from their logs and can be rebuilt at any time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SCHEMA = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     seq: int
-    """Of its event in the session's log."""
+    """The number of its event in the session's log."""
     place: str
     """you, agent, code, call, output or title."""
     at: str
@@ -38,7 +38,7 @@ class Message:
 class PastMessage(Message):
     session: str
     trusted: bool
-    """Its session has not read outside text."""
+    """True if its session has read no outside text."""
 
 
 class Conversations:
@@ -46,7 +46,7 @@ class Conversations:
         self._database = Database(file, (_SCHEMA,))
 
     def known(self) -> dict[str, tuple[str, int]]:
-        """The sessions in it, each with its stamp and the last event that was read. Raises MemoryUnusable."""
+        """Return the stored sessions, each with its stamp and the last event that was read. Raises MemoryUnusable."""
         if not self._database.file.exists():
             return {}
         with self._database.open() as connection:
@@ -56,7 +56,7 @@ class Conversations:
     def add(
         self, session: str, messages: Iterable[Message], *, workspace: str, stamp: str, last: int, trusted: bool
     ) -> None:
-        """What was said since. A session that was not trusted once is never trusted again. Raises MemoryUnusable."""
+        """Add new messages. A session that was once untrusted is never trusted again. Raises MemoryUnusable."""
         with self._database.open(write=True) as connection:
             row = connection.execute("SELECT last, trusted FROM sessions WHERE session = ?", (session,)).fetchone()
             before, was_trusted = row or (0, True)
@@ -71,7 +71,7 @@ class Conversations:
             )
 
     def remove(self, sessions: Iterable[str]) -> None:
-        """With nothing of them left in the file. Raises MemoryUnusable."""
+        """Remove sessions, with nothing of them left in the file. Raises MemoryUnusable."""
         gone = [(session,) for session in sessions]
         if not gone or not self._database.file.exists():
             return
@@ -89,7 +89,7 @@ class Conversations:
         places: Iterable[str] = (),
         besides: str = "",
     ) -> list[PastMessage]:
-        """Best first; only of `workspace` and in `places`, where given, and not of the session `besides`.
+        """Return messages, best first: only of `workspace` and in `places` if given, and not of the session `besides`.
 
         Raises MemoryUnusable.
         """

@@ -1,6 +1,6 @@
-"""Which texts fit a question best: by words (BM25), by the company they are in, and by meaning.
+"""Ranks the texts that fit a query: by words (BM25), by neighbouring texts, and by meaning.
 
-Texts are rows of a table with an FTS5 index `words`. Vectors of an embedder are kept in half precision beside the notes.
+Texts are rows of a table with FTS5 index `words`. Vectors of an embedder are stored with the notes, in half precision.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from pinfold.memory.store import Database
 
 CANDIDATES = 100
-"""Best matches whose company is looked at."""
+"""Best matches whose neighbours are looked at."""
 _NEIGHBOUR = 0.3
 """Share of a text's score that the texts before and after it in the same session get; measured on LoCoMo."""
 _SESSION = 0.3
 """Share of the best score in a session that each of its texts gets; measured on LoCoMo."""
 _MEANING = 1 / 3
-"""What a rank by meaning counts against the same rank by words; more makes it worse on LoCoMo."""
+"""Weight of a rank by meaning relative to the same rank by words; a higher weight is worse on LoCoMo."""
 _RANK = 10
-"""Damps differences between the first ranks when the two are joined."""
+"""Damps the differences between the first ranks when the two rankings are merged."""
 _SCORED = 1000
-"""Matches that are scored; scoring is what takes the time."""
+"""The most matches that are scored; scoring takes most of the time."""
 _QUERY_WORDS = 24
-"""Words of a query that count; more make it slower, not better."""
+"""The most words of a query that are used; more make it slower, not better."""
 _STOP_WORDS = frozenset(
     """a about after again all also am an and any anything are as at be because been before being between both but by can
     could did didn do does doing don done during each ever every few for from get gets getting go goes going gone got had has
@@ -46,14 +46,14 @@ TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 
 def find_terms(words: str) -> list[str]:
-    """The words of a question that say something, in quotes, so that nothing in them acts as FTS5's syntax."""
+    """Return the significant words of a query, quoted so that nothing in them acts as FTS5 syntax."""
     found = [word.casefold() for word in re.findall(r"\w+", words)]
     telling = [word for word in found if word not in _STOP_WORDS] or found
     return [f'"{word}"' for word in dict.fromkeys(telling[:_QUERY_WORDS])]
 
 
 def _build_query(connection: sqlite3.Connection, terms: Sequence[str]) -> str:
-    """An FTS5 query for any of the terms; where too many texts match, for the rarest, which say most."""
+    """Return an FTS5 query for any of the terms; if too many texts match, only for the rarest, which say most."""
 
     def count(query: str, most: int = _SCORED + 1) -> int:
         counting = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)"
@@ -63,7 +63,7 @@ def _build_query(connection: sqlite3.Connection, terms: Sequence[str]) -> str:
     if count(whole) <= _SCORED:
         return whole
     counts = {term: found for term in terms if (found := count(term))}
-    if min(counts.values()) > _SCORED:  # which of them is the rarest?
+    if min(counts.values()) > _SCORED:  # full counts are needed to find the rarest
         counts = {term: count(term, -1) for term in counts}
     rarest = sorted(counts, key=counts.__getitem__)
     sums = accumulate(counts[term] for term in rarest)
@@ -81,11 +81,11 @@ def rank(
     factor: str = "1",
     nearest: Sequence[int] = (),
 ) -> list[int]:
-    """Ids of the texts that fit best, the best first; those of equal score newest first. Neighbours may not be visible.
+    """Return the ids of the texts that fit best, best first; equal scores newest first. Neighbours may be invisible.
 
-    `visible` and `factor` are SQL expressions over `table`, and `values` their parameters: which rows count, and how
-    much a row's own score does. A text without any of the words is never an addition: it only takes the place of a
-    worse one when there are more than `limit`. `nearest`: ids of texts that are near in meaning, the nearest first.
+    `visible` and `factor` are SQL expressions over `table`, and `values` their parameters: which rows count, and the
+    weight of a row's own score. A text without any of the words never adds to the matches: it only replaces a worse
+    one if there are more than `limit`. `nearest`: ids of the texts nearest in meaning, nearest first.
     """
     terms = find_terms(words)
     if not terms:
@@ -123,7 +123,7 @@ def _scores_in_company(hits: Sequence[tuple[int, float, str, int | None, int | N
 
 
 def _join_ranks(by_words: Sequence[int], by_meaning: Sequence[int]) -> list[int]:
-    """One list of two, by reciprocal ranks."""
+    """Merge two rankings by reciprocal ranks."""
     scores: dict[int, float] = {}
     for weight, ids in ((1.0, by_words), (_MEANING, by_meaning)):
         for at, id_ in enumerate(ids, 1):
@@ -134,25 +134,25 @@ def _join_ranks(by_words: Sequence[int], by_meaning: Sequence[int]) -> list[int]
 # By meaning
 
 _NEAREST = 50
-"""Notes that meaning adds to those found by words."""
+"""The most notes that meaning adds to those found by words."""
 _BATCH = 64
 _MOST_NEW = 2048
-"""Notes that one search may embed; the rest is left to later ones."""
+"""The most notes that one search embeds; the rest is left to later searches."""
 
 
 class Embedder(Protocol):
     name: str
-    """Vectors of one name are comparable."""
+    """Vectors made under the same name are comparable."""
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """One vector for each text."""
+        """Return one vector for each text."""
         ...
 
 
 def find_nearest(
     database: Database, embedder: Embedder, words: str, visible: str, values: Mapping[str, object]
 ) -> list[int]:
-    """Ids of the notes whose meaning is nearest, the nearest first. Embeds the notes that are not embedded yet."""
+    """Return the ids of the notes nearest in meaning, nearest first. Embeds the notes that are not embedded yet."""
     _embed_missing(database, embedder, visible, values)
     wanted = _normalise(embedder.embed([words])[0])
     with database.open() as connection:
@@ -168,7 +168,7 @@ def find_nearest(
 
 
 def _compare(vectors: Sequence[bytes], wanted: Sequence[float]) -> list[float]:
-    """The cosine of each with `wanted`."""
+    """Return the cosine of each vector with `wanted`."""
     try:
         numpy: Any = import_module("numpy")  # comes with the built-in embeddings; a hundred times as fast
     except ImportError:
@@ -198,6 +198,6 @@ def _embed_missing(database: Database, embedder: Embedder, visible: str, values:
 
 
 def _normalise(vector: Sequence[float]) -> list[float]:
-    """The same direction, of length 1."""
+    """Scale a vector to length 1."""
     length = math.sqrt(sum(map(mul, vector, vector))) or 1.0
     return [number / length for number in vector]

@@ -21,7 +21,7 @@ TAG_CHARS = 40
 MOST_TAGS = 8
 MOST_NOTES = 100_000
 MOST_UNTRUSTED = 500
-"""Of these, written by sessions that had read outside text: they replace each other, never a trusted note."""
+"""The most notes of sessions that had read outside text: they replace each other, never a trusted note."""
 MOST_RESULTS = 100
 _NEARER = 1.6
 """Ranking factor for notes of the same workspace."""
@@ -42,7 +42,7 @@ _TO_VERSION_2 = (
     "CREATE INDEX notes_beginning ON notes (substr(text, 1, 40))",
     "CREATE TABLE vectors (id INTEGER PRIMARY KEY, model TEXT NOT NULL, vector BLOB NOT NULL)",
     *(f"DROP TRIGGER IF EXISTS {name}" for name in ("note_in", "note_out")),
-    "DROP TABLE IF EXISTS words",  # it was made for prefixes
+    "DROP TABLE IF EXISTS words",  # the old index was made for prefixes
     f"""CREATE VIRTUAL TABLE words USING fts5(text, tags, content='notes', content_rowid='id',
     tokenize='{TOKENIZER}')""",
     "INSERT INTO words(words) VALUES ('rebuild')",
@@ -71,7 +71,7 @@ class Note:
     cell: int | None
     """The last cell of the session when it was written."""
     workspace: str
-    """Where it was written."""
+    """The workspace where it was written; empty if there was none."""
     scope: Scope
     """Where it is recalled: in its workspace, or everywhere."""
     superseded_by: int | None
@@ -82,9 +82,9 @@ _COLUMNS = ", ".join(Note.__slots__)
 
 
 class Memory:
-    """The notes that one session, or with `workspace` None the user, can reach. The file is created with the first note.
+    """The notes that a session can reach; with `workspace` None, all notes. The file is created with the first note.
 
-    `embedder`: where given, notes are also found by their meaning.
+    `embedder`: if given, notes are also found by their meaning.
     """
 
     def __init__(
@@ -111,9 +111,9 @@ class Memory:
         cell: int | None = None,
         replaces: int | None = None,
     ) -> int:
-        """Returns the note's number; an identical note is not stored twice. Raises NoteRefused, MemoryUnusable.
+        """Store a note and return its number; an identical one is not stored twice. Raises NoteRefused, MemoryUnusable.
 
-        `replaces`: a note that is not recalled any more, because this one takes its place.
+        `replaces`: a note that is no longer recalled, because this one takes its place.
         """
         words, marks = _check_text(text), _check_tags(tuple(tags))
         workspace = self._workspace or ""
@@ -140,9 +140,9 @@ class Memory:
             return number
 
     def recall(self, words: str, limit: int = 5, *, superseded: bool = False) -> list[Note]:
-        """Best first, those of this workspace before equals from elsewhere. Raises NoteRefused, MemoryUnusable.
+        """Return notes, best first, with a preference for this workspace. Raises NoteRefused, MemoryUnusable.
 
-        With `superseded` also notes that others have replaced. An embedder that fails raises what it raises.
+        With `superseded` also notes that others have replaced. Errors of the embedder are raised as they are.
         """
         limit = _limit_count(limit)
         if not words.strip() or not self._database.file.exists():
@@ -160,17 +160,17 @@ class Memory:
             return self._load(connection, best[: 2 * limit], visible)[:limit]
 
     def latest(self, limit: int = 20, *, superseded: bool = False) -> list[Note]:
-        """The newest first, those of this workspace before all others. Raises NoteRefused, MemoryUnusable."""
+        """Return the newest notes, those of this workspace first. Raises NoteRefused, MemoryUnusable."""
         limit = min(_limit_count(limit), MOST_RESULTS)
         visible = _REACHABLE if superseded else f"{_REACHABLE} AND {_CURRENT}"
         return self._select(f"{visible} ORDER BY workspace = :workspace DESC, id DESC LIMIT :limit", limit=limit)
 
     def all(self) -> list[Note]:
-        """Every note that can be reached, superseded ones too, the oldest first. Raises MemoryUnusable."""
+        """Return every note that can be reached, also superseded ones, oldest first. Raises MemoryUnusable."""
         return self._select(f"{_REACHABLE} ORDER BY id")
 
     def get(self, id: int) -> Note:
-        """Raises NoteRefused, MemoryUnusable."""
+        """Return a note. Raises NoteRefused, MemoryUnusable."""
         found = self._select(f"{_REACHABLE} AND id = :id", id=id)
         if not found:
             raise NoteRefused(_no_note(id))
@@ -183,7 +183,7 @@ class Memory:
             connection.execute("UPDATE notes SET text = ? WHERE id = ?", (words, id))
 
     def forget(self, id: int, *, trusted: bool) -> None:
-        """An untrusted session may forget only untrusted notes and its own. Raises NoteRefused, MemoryUnusable."""
+        """Delete a note; an untrusted session only an untrusted or its own one. Raises NoteRefused, MemoryUnusable."""
         with self._open_to_change(id, trusted=trusted) as connection:
             connection.execute("DELETE FROM notes WHERE id = ?", (id,))
 
@@ -227,7 +227,7 @@ class Memory:
 
 
 def describe_note(note: Note) -> Mapping[str, object]:
-    """A note as a JSON object."""
+    """Return a note as a JSON object."""
     return {name: getattr(note, name) for name in Note.__slots__} | {"tags": [*note.tags]}
 
 
@@ -274,36 +274,36 @@ def _no_note(id_: int) -> str:
     return f"there is no note {id_} here; list them to see which there are"
 
 
-# The file, which several processes may use at once: private, in transactions, brought to the present schema when opened.
+# The file: private, shared by several processes through transactions, upgraded to the current schema when opened.
 
 _WAIT_S = 10.0
 """How long to wait for another process that writes."""
 
 _MAPPED = 1 << 28
-"""Bytes of the file that are read without copying."""
+"""Bytes of the file that are memory-mapped."""
 
 
 class MemoryUnusable(PinfoldError):
     """The file is damaged, was written by a newer Pinfold, or cannot be opened. The message says what to do."""
 
     is_passing = False
-    """Another process has the file, or the disk is full: it is not the file's fault."""
+    """True if the file itself is sound: another process has locked it, or the disk is full."""
 
 
 class _Reader(sqlite3.Connection):
-    """Closed when it is forgotten."""
+    """A connection that closes itself when it is no longer referenced."""
 
     def __del__(self) -> None:
         self.close()
 
 
 _idle: dict[tuple[int, int], _Reader] = {}
-"""One connection for each file, to read with again: most of a short search would be opening the file. By device and inode: a
-file that took the place of another is opened anew."""
+"""A connection to reuse for reading each file: opening one would take most of a short search. Keyed by device and
+inode, so that a file that replaced another is opened anew."""
 
 
 class Database:
-    """`steps` holds the statements that lead from each version of the schema to the next; a new file takes all of them."""
+    """`steps` holds the statements from each version of the schema to the next; a new file takes all of them."""
 
     def __init__(self, file: Path, steps: Sequence[Sequence[str]]) -> None:
         self.file = file
@@ -311,7 +311,7 @@ class Database:
 
     @contextmanager
     def open(self, *, write: bool = False) -> Generator[sqlite3.Connection]:
-        """One transaction, all or nothing. With `write`, a missing file is made. Raises MemoryUnusable."""
+        """Open one transaction, all or nothing. With `write`, a missing file is created. Raises MemoryUnusable."""
         try:
             if write:
                 self._create()
@@ -334,7 +334,7 @@ class Database:
             self._prepare(connection, write=write)
             yield connection
             connection.execute("COMMIT")
-            if write:  # what was removed stays in the log otherwise, while others have the file open
+            if write:  # else removed text stays in the log while other processes have the file open
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             is_done = True
         except sqlite3.DatabaseError as error:
@@ -346,7 +346,7 @@ class Database:
                 connection.close()
 
     def _create(self) -> None:
-        """Raises OSError."""
+        """Create the file if it is missing. Raises OSError."""
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             # SQLite gives its side files the same mode.

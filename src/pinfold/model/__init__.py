@@ -1,4 +1,4 @@
-"""Context in, text and calls out. No provider's format leaves this room."""
+"""Language models: a request in, text and tool calls out. No provider's format leaves this package."""
 
 from pinfold.model.chain import model_named
 from pinfold.model.errors import BadScript, ModelError, NoKey, NotInstalled, UnknownModel

@@ -1,4 +1,4 @@
-"""Puts a model together: the wire it is on, the protocol it speaks, what small ones need, and the memory of replies."""
+"""Builds a model by name: its wire client, the text protocol, the small-model layer and the reply cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def model_named(name: str, served: Sequence[str] = (), access: Access | None = None) -> Model:
-    """The model called `name`; `served` are the request ids it gave out earlier in the session. Raises ModelError."""
+    """Build the model `name`. `served` are the request ids of its earlier replies in the session. Raises ModelError."""
     access = access or Access()
     meant = parse_model_name(name, access)
     if meant.provider in FILES:
@@ -36,7 +36,7 @@ def model_named(name: str, served: Sequence[str] = (), access: Access | None = N
         return kind.from_file(Path(meant.model), served)
     calls, profile = traits_for(meant, access)
     model = _make_wire_model(name, meant, access)
-    if meant.provider not in ("builtin", "url", *DIRECT):  # they know it themselves, or the price is unknown
+    if meant.provider not in ("builtin", "url", *DIRECT):  # these add the cost themselves, or have no known price
         from pinfold.model.layers import PriceLayer
 
         paid = meant.provider in SERVICES and not SERVICES[meant.provider].is_local
@@ -57,7 +57,7 @@ def model_named(name: str, served: Sequence[str] = (), access: Access | None = N
     if meant.provider == "builtin":
         from pinfold.model.local.builtin import Repeatable
 
-        model = Repeatable(model)  # outermost: a seed that SmallModelLayer sets is not the user's
+        model = Repeatable(model)  # outermost, so that it sees the user's seed and not one that SmallModelLayer sets
     return model
 
 
@@ -77,7 +77,7 @@ def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
     if meant.provider in DIRECT:
         from pinfold.model.providers import DirectModel
 
-        _check_sdk(meant.provider)  # before a key is asked for that would be of no use yet
+        _check_sdk(meant.provider)  # first: without the SDK a key would be of no use
         made = DirectModel(meant.provider, meant.model, name=name, key=key_for(meant, access))
         if access.warm:
             made.warm()
@@ -96,7 +96,7 @@ def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
 
 
 async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
-    """Where it is, in words. Raises ModelError, RequestFailed."""
+    """Check that the model can be reached; return a phrase that says where. Raises ModelError, RequestFailed."""
     meant = parse_model_name(name, access)
     if meant.provider in ("scripted", "replay"):
         model_named(name, access=access)
@@ -140,7 +140,7 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
 
 
 def check_installed(name: str, access: Access) -> None:
-    """Looks only. Raises NotInstalled, which names the extra; UnknownModel."""
+    """Check that the provider's SDK is installed, without importing it. Raises NotInstalled, UnknownModel."""
     _check_sdk(parse_model_name(name, access).provider)
 
 
@@ -153,11 +153,11 @@ def _check_sdk(provider: str) -> None:
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package it would be in
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
 def check_usable(name: str, access: Access) -> None:
-    """Raises ModelError for what no server need be asked about: its name, what it needs installed, its key."""
+    """Check the name, the installed packages and the key, without network. Raises ModelError."""
     check_installed(name, access)
     key_for(parse_model_name(name, access), access)

@@ -1,4 +1,4 @@
-"""Texts as vectors: by a small model on this machine (the extra `embeddings`), or by any server with `/v1/embeddings`."""
+"""Text embeddings: from a small model on this machine (extra `embeddings`), or any server with `/v1/embeddings`."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _FILES = {
         "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
     ),
 }
-"""all-MiniLM-L6-v2: the package that holds each file, its place there, its sha256. Their code is never imported."""
+"""all-MiniLM-L6-v2: the package that holds each file, its path there, its sha256. The packages are never imported."""
 _TOKENS = 256
-"""Of one text; the model was trained on no more."""
+"""Maximum length of a text; the model was trained on no more."""
 _TOGETHER = 32
 _ANSWER_S = 60.0
 
 
 def embeddings_named(name: str, access: Access) -> ServedEmbeddings | BuiltinEmbeddings:
-    """Raises UnknownModel, NoKey, NotInstalled."""
+    """Return the embedding model called `name`. Raises UnknownModel, NoKey, NotInstalled."""
     if name == BUILTIN_EMBEDDINGS:
         return BuiltinEmbeddings()
     meant = parse_model_name(name, access)
@@ -47,18 +47,18 @@ def embeddings_named(name: str, access: Access) -> ServedEmbeddings | BuiltinEmb
 
 
 class ServedEmbeddings:
-    """`POST /v1/embeddings`, as OpenAI has it and most servers speak it."""
+    """Embeddings over OpenAI's `POST /v1/embeddings`, which most servers offer."""
 
     def __init__(self, name: str, address: str, model: str, key: str | None, to: str) -> None:
         self.name = name
         self.to = to
-        """Where texts go: `host:port`; empty if they stay on this machine."""
+        """Destination of the texts as `host:port`; empty if they stay on this machine."""
         self.out = 0
         """Bytes sent so far."""
         self._address, self._model, self._key = address, model, key
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Blocks. Raises RequestFailed."""
+        """Blocks. Return one vector per text. Raises RequestFailed."""
         return anyio.run(self._ask, list(texts))
 
     async def _ask(self, texts: list[str]) -> list[list[float]]:
@@ -85,10 +85,10 @@ class BuiltinEmbeddings:
     out = 0
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Blocks. Raises NotInstalled, UnknownModel."""
+        """Blocks. Return one vector per text. Raises NotInstalled, UnknownModel."""
         model, tokenizer, numpy = _load()
         vectors: dict[int, list[float]] = {}
-        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))  # texts of one length need no padding
+        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))  # by length: batches need less padding
         for start in range(0, len(order), _TOGETHER):
             part = order[start : start + _TOGETHER]
             encoded = tokenizer.encode_batch([texts[at] for at in part])
@@ -102,7 +102,7 @@ class BuiltinEmbeddings:
 
 @cache
 def _load() -> tuple[Any, Any, Any]:
-    """The model, its tokenizer, and numpy."""
+    """Return the model, its tokenizer and numpy."""
     paths = {what: str(_find(*where)) for what, where in _FILES.items()}
     try:
         onnx, tokenizers, numpy = (import_module(name) for name in ("onnxruntime", "tokenizers", "numpy"))

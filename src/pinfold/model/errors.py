@@ -1,4 +1,4 @@
-"""How using a model fails, by what helps."""
+"""Errors from using a model, grouped by what the user can do about them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from pinfold.events import PinfoldError
 
 
 class ModelError(PinfoldError):
-    """Base. `RequestFailed` (in events) is what a provider's refusal becomes.
+    """Base class. A provider that refuses a request raises `RequestFailed` (in events) instead.
 
     ModelError
-      UnknownModel    the name means nothing here: fix the name
-      NoKey           the provider wants a key, and none is set
-      BadScript       a script or recording that cannot be read, or that expected something else
-      NotInstalled    the package that speaks to the provider is not there: install it
+      UnknownModel    no model has this name: fix the name
+      NoKey           the provider needs a key, and none is set
+      BadScript       a script or recording cannot be read, or expected a different conversation
+      NotInstalled    the provider's package is missing: install it
       NotPulled       an UnknownModel whose weights are not on this machine: pull them
       PullFailed      the weights could not be fetched: try again
-      RuntimeMissing  llama.cpp is not installed, and could not be
-      CannotServe     the model cannot be served like this
+      RuntimeMissing  llama.cpp is not installed, and installing it failed
+      CannotServe     the model cannot be served with these options
     """
 
     exit_code = 2
@@ -45,7 +45,7 @@ class NotPulled(UnknownModel):
 
 
 class PullFailed(ModelError):
-    """What came so far is kept; the next pull goes on from there."""
+    """Bytes fetched so far are kept; the next pull resumes from there."""
 
     exit_code = 75
 

@@ -1,5 +1,5 @@
-"""A model around another: the same name, the same end, and something of its own in between, such as what replies cost,
-or replies to deterministic requests from disk."""
+"""Models that wrap another model, keep its name and close it, and add one thing: the cost of replies, or a cache of
+replies to deterministic requests."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Pieces: TypeAlias = AsyncIterator[str | Thought | Reply]
 
 
 class AnyModel(Protocol):
-    """Whether it holds something open or not."""
+    """A model that may or may not have `aclose`."""
 
     @property
     def name(self) -> str: ...
 
     def stream(self, request: Request) -> Pieces:
-        """Pieces of text and reasoning as they come, then the whole reply. Raises RequestFailed."""
+        """Yield text and reasoning as they arrive, then the complete reply. Raises RequestFailed."""
         ...
 
 
@@ -60,15 +60,15 @@ class Layer:
 
     @property
     def context(self) -> int | None:
-        """Tokens it can take, if known."""
+        """Size of the model's context in tokens, if known."""
         return getattr(self.model, "context", None)
 
     def pieces(self, request: Request) -> AbstractAsyncContextManager[AsyncGenerator[str | Thought | Reply]]:
-        """What the model inside says; leaving early ends it."""
+        """Stream the wrapped model's output. Leaving the context early ends the stream."""
         return aclosing(cast("AsyncGenerator[str | Thought | Reply]", self.model.stream(request)))
 
     async def aclose(self) -> None:
-        """Close what the model inside holds, if it holds anything."""
+        """Close the wrapped model, if it has `aclose`."""
         close = getattr(self.model, "aclose", None)
         if close is not None:
             await close()
@@ -78,9 +78,9 @@ _ALSO = {"google-vertex": "google", "gemini": "google", "bedrock": "aws", "xai":
 
 
 def cost_of(provider: str, model: str, usage: Usage) -> float | None:
-    """In US dollars, or None when the price is not known.
+    """Return the cost in US dollars, or None if the price is not known.
 
-    Imports the list of prices when it is first called, half a second of CPU: call it in a worker thread.
+    The first call imports the price list, half a second of CPU: call it in a worker thread.
     """
     from genai_prices import Usage as Priced
     from genai_prices import calc_price
@@ -94,14 +94,14 @@ def cost_of(provider: str, model: str, usage: Usage) -> float | None:
     try:
         price = calc_price(counted, model, provider_id=_ALSO.get(provider, provider))
     except (LookupError, ValueError):
-        # No such provider or model; or counts that contradict each other.
+        # No such provider or model, or token counts that contradict each other.
         return None
-    # A model that is listed without prices, or a provider that counted nothing, would come out as free.
+    # A price of 0 means that the model is listed without prices or no tokens were counted: unknown, not free.
     return float(price.total_price) or None
 
 
 def context_of(provider: str, model: str) -> int | None:
-    """Tokens the model can take, if that is known. Imports as `cost_of` does."""
+    """Return the size of the model's context in tokens, if known. Imports the price list, as `cost_of` does."""
     from genai_prices.data_snapshot import get_snapshot
 
     try:
@@ -111,15 +111,15 @@ def context_of(provider: str, model: str) -> int | None:
 
 
 class PriceLayer(Layer):
-    """A model whose replies say what they cost."""
+    """Adds the cost to each reply."""
 
     def __init__(self, model: AnyModel, provider: str | None, id_: str) -> None:
-        """`id_` is what the provider calls it; without a provider it runs on this machine, for nothing."""
+        """`id_` is the provider's name for the model. Without a provider it runs on this machine and costs nothing."""
         super().__init__(model)
         self._provider = provider
         self._id = id_
         self._context: int | None = None
-        """As listed; once it was looked up."""
+        """The size in the price list; None until the first reply looks it up."""
 
     @property
     def context(self) -> int | None:
@@ -139,17 +139,17 @@ class PriceLayer(Layer):
 
 
 MOST = 2_000
-"""Replies that are kept; the oldest go first."""
+"""Maximum number of cached replies; the least recently used are deleted first."""
 _LARGEST = 1 << 20
 
 
 class ReplyCache(Layer):
-    """Replies to deterministic requests, remembered on disk: the same question is not paid for twice. Bounded."""
+    """Caches replies to deterministic requests on disk, so that the same request is not paid for twice. Bounded."""
 
     def __init__(self, model: AnyModel, folder: Path, *, at: str = "", most: int = MOST) -> None:
         super().__init__(model)
         self._who = f"{model.name} {at}"
-        """Two servers may know different models by one name."""
+        """Includes the address: two servers may use one name for different models."""
         self._folder = folder
         self._most = most
 
@@ -178,12 +178,12 @@ class ReplyCache(Layer):
         return replace(reply, calls=calls, usage=Usage(), cost=0.0, from_cache=True, notices=())
 
     def _remember(self, key: str, reply: Reply) -> None:
-        # A reply that cannot be kept is no reason not to give it.
+        # A reply that cannot be cached is still returned.
         with suppress(OSError, NotPlain):
             data = plain_json(reply).encode()
             if len(data) > _LARGEST:
                 return
-            for folder in (*reversed(self._folder.parents), self._folder):  # `parents=True` would leave those open
+            for folder in (*reversed(self._folder.parents), self._folder):  # `parents=True` would ignore the mode
                 folder.mkdir(mode=0o700, exist_ok=True)
             descriptor, partial = tempfile.mkstemp(dir=self._folder, prefix=".")
             with os.fdopen(descriptor, "wb") as file:
@@ -194,14 +194,14 @@ class ReplyCache(Layer):
     def _forget_oldest(self) -> None:
         kept = [entry for entry in os.scandir(self._folder) if not entry.name.startswith(".")]
         if len(kept) > self._most:
-            # A tenth at once, so that not every reply pays for looking at all of them.
+            # A tenth at once, so that not every reply has to sort the whole folder.
             oldest = sorted(kept, key=lambda entry: entry.stat().st_mtime)
             for entry in oldest[: len(kept) - self._most + self._most // 10]:
                 Path(entry.path).unlink(missing_ok=True)
 
 
 def key_of(who: str, request: Request) -> str:
-    """Of everything the model would be told; ids of calls count by their order only."""
+    """Hash everything the model would be sent. Call ids are replaced by their order of appearance."""
     numbers: dict[str, str] = {}
 
     def number(id_: str) -> str:

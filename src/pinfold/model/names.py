@@ -1,4 +1,4 @@
-"""What the name of a model means: its provider, its address, its key."""
+"""Resolves the name of a model to its provider, address and key."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pinfold.model.wire.conversation import NO_PICTURES, Pictures
 
 _OLLAMA_PORT = 11434
 ANSWER_FORM = "answer_form"
-"""The setting with a schema for answers. A server may ignore it: answers are checked against the schema anyway."""
+"""The setting that holds a JSON schema for answers. Servers may ignore it, so answers are checked in any case."""
 
 
 class Service(Struct, frozen=True, kw_only=True):
-    """Speaks the OpenAI wire."""
+    """A provider with an OpenAI-compatible API."""
 
     url: str
     keys: tuple[str, ...] = ()
-    """Variables that may hold its key."""
+    """Environment variables that may hold its key."""
     is_local: bool = False
-    """A server of the user's own: it may want a key, and seldom does."""
+    """The server runs on the user's machine and seldom needs a key."""
     address: str = ""
-    """The variable that may name another address."""
+    """Environment variable that overrides `url`."""
     max_tokens: str = "max_tokens"
 
 
@@ -56,20 +56,20 @@ SERVICES: Mapping[str, Service] = {
 
 
 class SdkProvider(Struct, frozen=True):
-    """Spoken to through its SDK."""
+    """A provider reached through its own SDK."""
 
     name: str
-    """As users type it before the colon."""
+    """The prefix users type before the colon."""
     inner: str
-    """As pydantic-ai calls it; its settings for it begin so, too."""
+    """pydantic-ai's name for it; pydantic-ai's settings for this provider start with it."""
     sdk: str
-    """The module that must be there."""
+    """The module that must be installed."""
     keys: tuple[str, ...] = ()
-    """Variables that may hold its key."""
+    """Environment variables that may hold its key."""
     forgets_connections: bool = False
-    """Its SDK does not close an answer that is not read to its end."""
+    """True if its SDK leaves a response open that is not read to its end."""
     extra: str = "providers"
-    """That brings it."""
+    """The extra of Pinfold that installs the SDK."""
     pictures: Pictures = NO_PICTURES
 
 
@@ -87,7 +87,7 @@ _ALL = (
     SdkProvider("cohere", "cohere", "cohere", ("CO_API_KEY",), extra="cohere"),
 )
 DIRECT: Mapping[str, SdkProvider] = {provider.name: provider for provider in _ALL}
-"""By name; reached through the extra `providers`."""
+"""SDK providers by name."""
 ALSO: Mapping[str, str] = {
     "gemini": "google",
     "google-gla": "google",
@@ -95,7 +95,7 @@ ALSO: Mapping[str, str] = {
     "llama.cpp": "llamacpp",
     "hf": "huggingface",
 }
-"""Aliases of providers."""
+"""Other names for providers."""
 BARE: Mapping[str, str] = {
     "gpt-": "openai",
     "chatgpt-": "openai",
@@ -105,11 +105,11 @@ BARE: Mapping[str, str] = {
     "claude-": "anthropic",
     "gemini-": "google",
 }
-"""The provider of a name without one, by how the name begins."""
+"""The provider of a model name without a provider, by its prefix."""
 
 
 def key_variables(provider: str, key_env: str = "") -> tuple[str, ...]:
-    """Those that may hold its key, the first that is set counts. `key_env` is for a model that is named by its address."""
+    """Environment variables for the provider's key; the first one set is used. `key_env` is for models given by URL."""
     if provider == "url":
         return (key_env,) if key_env else ()
     known = SERVICES.get(provider) or DIRECT.get(provider)
@@ -117,7 +117,7 @@ def key_variables(provider: str, key_env: str = "") -> tuple[str, ...]:
 
 
 def ollama_url(environ: Mapping[str, str]) -> str:
-    """Where Ollama listens, by OLLAMA_HOST as its own programs read it."""
+    """Return the URL of Ollama, read from OLLAMA_HOST as Ollama's own programs read it."""
     given = environ.get("OLLAMA_HOST", "").strip()
     parts = urlsplit(given if "://" in given else f"http://{given}")
     host = parts.hostname or "127.0.0.1"
@@ -129,10 +129,10 @@ def ollama_url(environ: Mapping[str, str]) -> str:
 
 
 Calls: TypeAlias = Literal["native", "text", "unknown"]
-"""How it calls tools: natively, in its text, or unknown until it does."""
+"""How the model calls tools: natively, as text, or unknown until its first native call."""
 Profile: TypeAlias = Literal["full", "small"]
 SMALL_B = 4.0
-"""Up to so many billions of parameters a model is treated as small."""
+"""Models with at most this many billion parameters are treated as small."""
 
 _NATIVE = re.compile(
     r"^(gpt-|chatgpt-|o\d|claude|gemini|grok|command-[ar]|mistral-(small|medium|large)|ministral|devstral|"
@@ -151,7 +151,7 @@ class Traits(NamedTuple):
 
 
 def ignores_declared_tools(model: str) -> bool:
-    """It was not trained on tool calls, whatever its template says: told by that one, it repeats a call that was answered."""
+    """True if the model was not trained on tool calls: told of tools by its template, it repeats answered calls."""
     return bool(_TEXT.search(_plain_name(model)))
 
 
@@ -160,7 +160,7 @@ def _plain_name(model: str) -> str:
 
 
 def traits_of(model: str) -> Traits:
-    """By the id a server knows it by, with or without the maker's name in front."""
+    """Return the traits of a model by its id on the server, with or without the maker's prefix."""
     name = _plain_name(model)
     size = _SIZE.search(name.replace(":", "-"))
     billions = None if size is None else float(size[1]) / (1 if size[2] == "b" else 1000)
@@ -174,48 +174,48 @@ def traits_of(model: str) -> Traits:
 
 Protocol: TypeAlias = Literal["auto", "native", "text"]
 BUILTIN = ("builtin", "builtin-small", "smollm2")
-"""Those whose weights can be pulled."""
+"""Models whose weights can be pulled."""
 FILES = ("scripted", "replay")
-"""Those that are read from a file."""
+"""Providers whose replies are read from a file."""
 _ALIASES = 8
-"""How often one alias may lead to another."""
+"""Maximum length of a chain of aliases."""
 
 
 class Access(Struct, frozen=True, kw_only=True):
-    """What models are reached with, and how they are to be treated."""
+    """How to reach models: keys, folders, and the user's choices."""
 
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Keys and addresses by the variable they are in."""
+    """Keys and addresses by environment variable."""
     key_env: str = ""
-    """The variable with the key for a model that is named by its address."""
+    """Environment variable with the key for a model given by URL."""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     data: Path | None = None
-    """Where weights and runtimes are kept."""
+    """Folder for weights and runtimes."""
     state: Path | None = None
-    """Where running servers are known."""
+    """Folder for the locks, addresses and logs of running model servers."""
     replies: Path | None = None
-    """Where replies to deterministic requests are remembered; None: nowhere."""
+    """Folder of the reply cache; None for no cache."""
     uv: Callable[[], Path | None] = lambda: None
-    """Finds what installs the runtime of a local model."""
+    """Returns the path of `uv`, which installs the runtime of a local model."""
     protocol: Protocol = "auto"
     profile: Profile | Literal["auto"] = "auto"
     warm: bool = True
-    """What takes long to load is loaded at once, beside everything else."""
+    """Load slow SDKs right away, in the background."""
     notice: Callable[[str], None] = lambda _text: None
-    """Gets what the user should know while a model is made ready."""
+    """Called with messages for the user while a model is prepared."""
 
 
 class ModelRef(Struct, frozen=True):
-    """What a name means."""
+    """A resolved model name."""
 
     provider: str
     model: str
     url: str = ""
-    """Where it is served, if the name says so itself."""
+    """The server's URL, if the name contains one."""
 
 
 def parse_model_name(name: str, access: Access | None = None) -> ModelRef:
-    """Raises UnknownModel."""
+    """Resolve a model name. Raises UnknownModel."""
     aliases = (access or Access()).aliases
     given = name
     for _ in range(_ALIASES):
@@ -258,13 +258,13 @@ def _hint(name: str, aliases: Mapping[str, str]) -> str:
 
 
 def full_name(name: str) -> str:
-    """The same name from every folder: a relative file becomes an absolute one."""
+    """Make a relative file in the name absolute, so that the name works from every folder."""
     scheme, colon, rest = name.partition(":")
     return f"{scheme}:{Path(rest).absolute()}" if colon and rest and scheme in FILES else name
 
 
 def profile_of(name: str, access: Access) -> Profile:
-    """How a session with this model is best set up."""
+    """Return the profile for a session with this model; an unknown model gets the configured one, else "full"."""
     try:
         return traits_for(parse_model_name(name, access), access).profile
     except UnknownModel:
@@ -272,7 +272,7 @@ def profile_of(name: str, access: Access) -> Profile:
 
 
 def traits_for(meant: ModelRef, access: Access) -> Traits:
-    """By its name, unless the user has said otherwise."""
+    """Return the model's traits, by its name unless the user has set them."""
     if meant.provider in FILES:
         calls, profile = Traits("native", "full")
     elif meant.provider == "builtin":
@@ -286,20 +286,20 @@ def traits_for(meant: ModelRef, access: Access) -> Traits:
 
 
 def key_for(meant: ModelRef, access: Access) -> str | None:
-    """What the provider wants to see; None where it wants nothing. Raises NoKey."""
+    """Return the key for the provider; None if it needs none. Raises NoKey."""
     wanted = key_variables(meant.provider, access.key_env)
     for variable in wanted:
         if key := access.keys.get(variable):
             return key
     service = SERVICES.get(meant.provider)
-    # Another server in the provider's place may well want none.
+    # A server that the user put in the provider's place may need no key.
     if not wanted or (service and (service.is_local or access.keys.get(service.address))):
         return None
     raise NoKey(f"{meant.provider} wants a key: set {' or '.join(wanted)}, or choose another model")
 
 
 def key_hint(meant: ModelRef, access: Access) -> str:
-    """What to do when a server does not take the key it was shown."""
+    """Return advice for when a server rejects the key."""
     wanted = key_variables(meant.provider, access.key_env)
     if not wanted:
         return "check the key: put it into a variable and name that, `pinfold config set model.key_env VARIABLE`"
@@ -316,9 +316,9 @@ def address_of(meant: ModelRef, access: Access) -> str:
 
 
 def destination_of(name: str, access: Access) -> str:
-    """Where a conversation with this model goes: `host:port`, or a provider; the name itself if it cannot be resolved.
+    """Return where a conversation with this model is sent: `host:port`, or the provider's name for SDK providers.
 
-    Empty for one that runs on this machine.
+    Empty for a model on this machine; the name itself if it cannot be resolved.
     """
     if name in FILES:
         return ""

@@ -39,7 +39,7 @@ class KeptCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class KeptReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One line: the next reply, or the next failure."""
+    """One line of the file: the next reply, or the next failure."""
 
     text: str = ""
     reasoning: str = ""
@@ -52,11 +52,11 @@ class KeptReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     delay_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     expect: str | None = None
     model: str | None = None
-    """Who said it, in a recording."""
+    """Name of the model that was recorded."""
 
     @property
     def mark(self) -> str:
-        """Names this line's content, so that a resumed session knows its place in the file again."""
+        """Hash of this line's content, by which a resumed session finds its place in the file."""
         return hashlib.sha256(encode_line(self).encode()).hexdigest()[:12]
 
     def reply(self, request_id: str) -> Reply:
@@ -73,13 +73,13 @@ class KeptReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 def encode_line(kept: KeptReply) -> str:
     fields = msgspec.to_builtins(kept)
-    # Without what was not counted: the mark of a line must outlive the next thing there is to count.
+    # Zero counts are left out: a line's mark must not change when Usage gets a new field.
     usage = {name: count for name, count in fields.pop("usage", {}).items() if count}
     return plain_json({**fields, "usage": usage} if usage else fields)
 
 
 def read_lines(path: Path) -> tuple[KeptReply, ...]:
-    """Every line of the file, or BadScript naming the first bad one."""
+    """Return every line of the file. Raises BadScript, which names the first bad line."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -99,7 +99,7 @@ def read_lines(path: Path) -> tuple[KeptReply, ...]:
 
 
 def render_request(request: Request) -> str:
-    """Everything the model is told, as plain text."""
+    """Return everything the model is sent, as plain text."""
     parts = [request.system]
     for message in request.messages:
         parts.append(message.text)
@@ -113,13 +113,13 @@ _CHUNK = 24
 
 
 class ScriptedModel:
-    """Gives the lines in order, one for each request. `served` are the marks of lines given out before."""
+    """Replies with the lines in order, one for each request. `served` are the marks of lines already used."""
 
     def __init__(self, lines: Sequence[KeptReply], *, name: str = "scripted", served: Sequence[str] = ()) -> None:
         self.name = name
         self._lines = lines
         marks = [mark for mark in served if mark]
-        # A file that was changed since is begun again.
+        # If the file has changed since, start again from its first line.
         self._next = len(marks) if [line.mark for line in lines[: len(marks)]] == marks else 0
 
     @classmethod
@@ -127,12 +127,12 @@ class ScriptedModel:
         return cls(read_lines(path), name=f"scripted:{path}", served=served)
 
     async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
-        """Pieces of reasoning and text as they come, then the whole reply."""
+        """Yield reasoning and text in pieces, then the complete reply."""
         kept = self._lines[self._next] if self._next < len(self._lines) else self._on_exhausted()
         if kept.reasoning:
             yield Thought(kept.reasoning)
         await anyio.sleep(kept.delay_s)
-        # Only now: a request that was interrupted meanwhile did not use its line up.
+        # Only after the delay: a request that was interrupted meanwhile must not use up its line.
         self._next += 1
         if kept.expect is not None and kept.expect not in (context := render_request(request)):
             raise BadScript(
@@ -145,18 +145,18 @@ class ScriptedModel:
             raise RequestFailed(kept.error, status=kept.status, request_id=kept.mark)
         for start in range(0, len(kept.text), _CHUNK):
             yield kept.text[start : start + _CHUNK]
-        # The end is no line of the file: it has no mark, and a resumed session does not count it.
+        # `_END` is not a line of the file: it has no mark, and a resumed session does not count it.
         yield kept.reply("" if kept is _END else kept.mark)
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resources are held."""
 
     def _on_exhausted(self) -> KeptReply:
         return _END
 
 
 class ReplayModel(ScriptedModel):
-    """As ScriptedModel, but a recording that runs out is an error: what the model would have said is unknown."""
+    """Like ScriptedModel, but running out of lines is an error: what the model would have said is unknown."""
 
     @classmethod
     def from_file(cls, path: Path, served: Sequence[str] = ()) -> ReplayModel:
@@ -170,7 +170,7 @@ class ReplayModel(ScriptedModel):
 
 
 def record(entries: Iterable[Entry]) -> Iterator[str]:
-    """The lines of a replay file for any session: what its models said, failures included."""
+    """Yield the lines of a replay file for a session: its models' replies and failures."""
     for entry in entries:
         event = entry.event
         if isinstance(event, ModelReplied):

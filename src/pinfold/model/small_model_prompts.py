@@ -1,5 +1,5 @@
-"""What a small model needs to do well: examples before it starts, its first words put into its mouth, and a push after
-a failure.
+"""Helps a small model do well: adds examples before the conversation, prefills the start of its reply, and adds a hint
+after a failure.
 
 Measured with bench/tasks.py; docs/design/0020-models.md says why each part is there.
 """
@@ -19,19 +19,19 @@ from pinfold.text.answer_forms import LACKS, asked_form
 
 FENCE = "```python\n"
 MOST_TOKENS = 600
-"""Of one reply, unless the settings say otherwise: what goes on for longer goes round in circles."""
+"""Default limit of one reply: longer ones repeat themselves."""
 _FAILURES = 4
-"""In a row, after which the model may give up."""
+"""Failures in a row after which code is no longer forced and the model may give up."""
 _SURE = 2
-"""Times that nothing must come out to be believed."""
+"""Failed or empty results in a row from which an empty result is accepted as the answer."""
 _WARMER = 0.5
-"""The temperature after the second failure in a row: at 0 it would fail the same way again."""
+"""The temperature from the second failure in a row on: at 0 the model would fail the same way again."""
 _FAILED = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit)\b", re.MULTILINE)
 _EMPTY = re.compile(
     r"\b[nN]a[nN]\b|^Empty DataFrame|^Series\(\[\]|^\[\]$|^None$|^ANSWER:.*(?<![\d.,:-])0(?:\.0+)?(?![\d.,:%-]\d|[\d:%-])",
     re.MULTILINE,
 )
-"""Nothing came out, or nothing was found: more often than not the code was wrong."""
+"""Output that shows an empty result: more often than not the code was wrong."""
 _ANSWER = re.compile(r"^ANSWER: *(.*)", re.MULTILINE | re.DOTALL)
 _CHANGES = re.compile(r"\n\[variables: .*\]\s*$")
 _AGAIN = "[This failed. Write the code differently.]"
@@ -64,21 +64,21 @@ _DATA = (*_ENDINGS["table"], *_ENDINGS["tree"], ".xlsx", ".parquet")
 
 
 def examples_for(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Those that are like the task: by the kinds of files it is about as it begins, which stays the same ever after."""
+    """Choose examples by the kinds of files in the first user message, which stay the same for the whole session."""
     first = next((message for message in messages if isinstance(message, UserMessage)), None)
     ends = [PurePath(name).suffix for name in find_task_files(first.text)] if first else []
     kinds = dict.fromkeys(_KINDS[end] for end in ends if end in _KINDS)
     if sum(_KINDS.get(end) == "table" for end in ends) > 1:
         kinds = dict.fromkeys("tables" if kind == "table" else kind for kind in kinds)
     form = asked_form(first.text.partition(_FILES)[0]) if first else None
-    if form and form.begins.startswith("@"):  # shown how, it prints the answer in the form at once
+    if form and form.begins.startswith("@"):  # with an example, it prints the answer in this form at once
         kinds = dict.fromkeys([*(kind for kind in kinds if kind != "table"), "form"][-2:])
     chosen = list(kinds)[:2] or ["other"]
     return tuple(message for kind in chosen for message in EXAMPLES[kind])
 
 
 def find_task_files(text: str) -> list[str]:
-    """Of the files there are, those that the task is about; a lone file of data is, named or not."""
+    """Return the listed files that the task names. A data file that is the only one counts even if not named."""
     task, _, files = text.partition(_FILES)
     names = _NAME.findall(files)
     data = [name for name in names if PurePath(name).suffix in _DATA]
@@ -91,7 +91,7 @@ def _is_named(path: str, task: str) -> bool:
 
 
 def hide_other_files(message: Message) -> Message:
-    """What there is besides the files that are meant is told by name only: a small model would use it."""
+    """Reduce files that the task is not about to their names: a small model would use any details it sees."""
     if not isinstance(message, UserMessage) or _FILES not in message.text:
         return message
     task, _, files = message.text.partition(_FILES)
@@ -125,7 +125,7 @@ def adapt_to_small_model(request: Request) -> Request:
         return replace(request, tools=(), messages=(*before, plain), settings=settings)
     failures = count_last_failures(request.messages)
     tried = request.messages
-    if failures > 1:  # all but the last are left out: a small model repeats what it sees it has done
+    if failures > 1:  # keep only the last: a small model repeats the failures it sees
         tried = (*tried[: -2 * failures], *tried[-2:])
     told = (_add_retry_hint(hide_other_files(message)) for message in tried)
     messages: tuple[Message, ...] = (*examples_for(request.messages), *told)
@@ -141,7 +141,7 @@ def adapt_to_small_model(request: Request) -> Request:
 
 
 def start_answer(messages: tuple[Message, ...]) -> str:
-    """The first words of an answer that was sent back for its form: the model has the values, and writes code again if let."""
+    """Return the prefill for an answer rejected for its form: left free, the model would write code again."""
     said = [message.text for message in messages if isinstance(message, UserMessage)]
     if len(said) < 2 or LACKS not in said[-1] or messages[-1].text != said[-1]:
         return ""
@@ -150,7 +150,7 @@ def start_answer(messages: tuple[Message, ...]) -> str:
 
 
 def find_answer(messages: tuple[Message, ...]) -> str | None:
-    """What the last program printed as the answer, if it did: asking the model to say it again adds only mistakes."""
+    """Return the answer that the last program printed, if any: asking the model to repeat it only adds mistakes."""
     if not messages or not isinstance(last := messages[-1], ToolMessage):
         return None
     if _FAILED.search(last.text) or (_EMPTY.search(last.text) and count_last_failures(messages) < _SURE):
@@ -167,7 +167,7 @@ def _add_retry_hint(message: Message) -> Message:
 
 
 def count_last_failures(messages: tuple[Message, ...]) -> int:
-    """How many times in a row the code failed, or gave nothing."""
+    """Count the failed or empty results at the end of the conversation."""
     count = 0
     for message in reversed(messages):
         if isinstance(message, AssistantMessage):
@@ -179,7 +179,7 @@ def count_last_failures(messages: tuple[Message, ...]) -> int:
 
 
 def is_small_talk(messages: tuple[Message, ...]) -> bool:
-    """A greeting or a word of thanks: few words, and nothing in them that a file, a number or a question would have."""
+    """True for a greeting or thanks: at most three words, without digits, question marks, paths or dotted names."""
     if not messages or not isinstance(last := messages[-1], UserMessage):
         return False
     said = last.text.partition(_FILES)[0]

@@ -1,4 +1,4 @@
-"""The way out: which destinations there are, which are allowed, and the only code that connects to them."""
+"""Network egress: parses destinations, decides which are allowed, and holds the only code that connects to them."""
 
 from pinfold.net.egress import AllowList, Egress, EgressLimits, Gate, How
 from pinfold.net.fetch import Fetched, FetchLimits, fetch, read_url

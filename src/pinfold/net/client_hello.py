@@ -16,7 +16,7 @@ _RECORDS = range(20, 25)
 _CLIENT_HELLO = 1
 _SERVER_NAME, _ENCRYPTED_HELLO = 0, 0xFE0D
 _LONGEST_HELLO = 132_000
-"""Bytes; no server accepts more."""
+"""The most bytes; no server accepts more."""
 _HEAD_BYTES = 1 << 14
 """Limit for the head of a plain request."""
 _METHODS = ("GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "TRACE ", "CONNECT ")
@@ -26,23 +26,23 @@ UNRECOGNIZED_NAME = bytes((_ALERT, 3, 3, 0, 2, 2, 112))
 
 
 class Greeting:
-    """Holds back a program's first bytes until the host they name is known. For an address, any name may be used."""
+    """Holds back a program's first bytes until the host they name is checked. For an address, any name may be used."""
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
         self._held = bytearray()
-        """Not yet a whole record or head."""
+        """Bytes that are not yet a whole record or head."""
         self._waiting = bytearray()
         """Records whose message is incomplete: a server must not see half a name."""
         self._messages = bytearray()
         """The content of those records."""
         self._is_over = destination.address is not None
         self._is_greeted = self._is_enciphered = False
-        """After the first ClientHello passed, later records may be unreadable."""
+        """Set once the first ClientHello has passed, and once later records may be encrypted."""
         self.is_tls = False
 
     def let_go(self, data: bytes) -> bytes:
-        """Returns the bytes that may be passed on now. Raises Refused."""
+        """Return the bytes that may be passed on now. Raises Refused."""
         if self._is_over:
             return data
         self._held += data
@@ -59,7 +59,7 @@ class Greeting:
         return bytes(passed)
 
     def _look_at_request(self) -> None:
-        """Checks the first HTTP request. Other protocols are not checked."""
+        """Check the first HTTP request. Other protocols are not checked."""
         text = self._held.decode("latin-1").replace("\r\n", "\n")
         line, ended, _ = text.partition("\n")
         request = _REQUEST.fullmatch(line)
@@ -77,7 +77,7 @@ class Greeting:
             raise Refused(f"the head of the request to {self._destination} is too long")
 
     def _took_record(self) -> bool:
-        """Consume and judge one whole record; False if there is none. The ClientHello, and a second if requested, are plain text."""
+        """Consume and check one whole record; False if there is none. Even a second ClientHello is plain text."""
         if len(self._held) < 5 or len(self._held) < (end := 5 + int.from_bytes(self._held[3:5])):
             return False
         record = bytes(self._held[:end])

@@ -1,4 +1,4 @@
-"""The way out: allow-list, then gate, then resolver, then a connection to one of the checked addresses and no other."""
+"""Network egress: allow-list, then gate, then resolver, then a connection to one of the checked addresses only."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from pinfold.net.hosts import (
 
 WEB_PORTS = frozenset((80, 443))
 WIDEST = {4: 8, 6: 7}
-"""Bits of a range at least; a wider one would be most of the internet."""
+"""The shortest allowed prefix of a range, by IP version; a wider range would be most of the internet."""
 _RANGE = re.compile(r"\[?([0-9A-Fa-f.:]+)/([0-9]{1,3})\]?(?::([1-9][0-9]{0,4}))?")
 _PORT = re.compile(r".*:[0-9]+", re.DOTALL)
 _Network: TypeAlias = IPv4Network | IPv6Network
 
 
 class AllowList:
-    """Which destinations its patterns mean. Sees canonical destinations only, and resolves nothing. An empty one allows nothing.
+    """Matches canonical destinations against patterns; resolves nothing. An empty list allows nothing.
 
     api.github.com          this host, on ports 80 and 443
     api.github.com:8443     this host, on this port
     *.example.org           every host below, not example.org itself
-    10.1.2.3:8000           this address; a private one is reached only where it is listed so
+    10.1.2.3:8000           this address; a private address must be listed in this way
     10.0.0.0/8  fd00::/8    every address in the range, on ports 80 and 443
     """
 
@@ -65,7 +65,7 @@ class AllowList:
         return any(destination.port in self._names.get(name, ()) for name in (destination.host, *domains))
 
     def lists_address(self, address: Address, port: int) -> bool:
-        """By the address itself or a range, never by a name. Metadata addresses by themselves only."""
+        """Return whether the address or its range is listed; a metadata address only by itself. Names do not count."""
         return any(
             address in network and port in ports
             for network, ports in self._ranges
@@ -131,32 +131,32 @@ How: TypeAlias = Literal["tunnel", "request"]
 Gate: TypeAlias = Callable[[Destination, How], Awaitable[str | None]]
 """None allows; a text is the one-line reason for a refusal. An exception is logged and refuses."""
 Unlisted: TypeAlias = Literal["refuse", "ask"]
-"""A destination that is not listed is refused, or the gate decides, which can check `allow.lists`."""
+"""An unlisted destination is refused, or the gate decides, which can check `allow.lists`."""
 
 Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
-"""The addresses of a host name, best first. Raises OSError if there are none."""
+"""Returns the addresses of a host name, best first. Raises OSError if there are none."""
 LOOKUPS = 16
-"""At once; a thread that waits for a name server cannot be cancelled."""
+"""The most lookups at once; a thread that waits for a name server cannot be cancelled."""
 
 _under_way = threading.BoundedSemaphore(LOOKUPS)
 
 
 class EgressLimits(Struct, frozen=True, kw_only=True):
     gate_s: float = 600.0
-    """For the gate, which may have to wait for a person."""
+    """Time for the gate, which may have to wait for a person."""
     resolve_s: float = 10.0
     connect_s: float = 10.0
-    """For each address."""
+    """Time to connect to one address."""
     addresses: int = 4
-    """Tried of one name."""
+    """The most addresses tried for one name."""
 
 
 async def open_gate(_destination: Destination, _how: How) -> None:
-    """Allows everything: the list alone decides."""
+    """Allow everything, so that the list alone decides."""
 
 
 async def system_resolver(host: str) -> list[str]:
-    """Resolves as other programs of this machine do."""
+    """Resolve a name as other programs of this machine do."""
     if not _under_way.acquire(blocking=False):
         raise OSError(f"more than {LOOKUPS} lookups are under way")
 
@@ -171,7 +171,7 @@ async def system_resolver(host: str) -> list[str]:
 
 
 class Egress:
-    """One way out, for the proxy and for `fetch` alike."""
+    """Checks and connects to destinations, for both the proxy and `fetch`."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class Egress:
         self._why_not = why_not
 
     async def resolve_allowed(self, destination: Destination, how: How) -> tuple[Address, ...]:
-        """The addresses to connect to, and no others. Raises Refused and Unreachable.
+        """Return the only addresses to connect to. Raises Refused and Unreachable.
 
         No name server sees a name before list and gate have allowed it: a name can carry data too.
         """
@@ -230,7 +230,7 @@ class Egress:
         return found
 
     async def connect(self, destination: Destination, how: How) -> socket.socket:
-        """A non-blocking socket. Raises Refused and Unreachable."""
+        """Return a connected, non-blocking socket. Raises Refused and Unreachable."""
         return await self.first_open(destination, await self.resolve_allowed(destination, how), _open_socket)
 
     async def first_open(

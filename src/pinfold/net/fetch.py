@@ -1,4 +1,4 @@
-"""Fetches one URL. Each redirect is canonicalised, judged and pinned anew; no cookies, no proxy settings from the environment."""
+"""Fetches one URL. Each redirect is parsed, checked and pinned anew. No cookies; no proxy from the environment."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _NOT_GIVEN = frozenset(("host", "connection", "content-length", "transfer-encodi
 class FetchLimits(Struct, frozen=True, kw_only=True):
     redirects: int = 5
     body_bytes: int = 10_000_000
-    """Decoded; the rest is not read."""
+    """The most bytes of a decoded body; the rest is not read."""
     whole_s: float = 60.0
-    """All hops together, without the time the gate takes."""
+    """Time for all hops together, without the time the gate takes."""
     idle_s: float = 20.0
-    """Between two pieces of an answer."""
+    """Time between two pieces of an answer."""
 
 
 class Fetched(Struct, frozen=True, kw_only=True):
@@ -47,9 +47,9 @@ class Fetched(Struct, frozen=True, kw_only=True):
     """The content type as the server gave it, parameters included; empty if it did not."""
     body: bytes
     is_whole: bool
-    """False: the body was longer than the limit."""
+    """False if the body was longer than the limit."""
     hops: tuple[str, ...] = ()
-    """The URLs asked, in order, `url` being the last."""
+    """The URLs requested, in order; `url` is the last."""
 
 
 async def fetch(
@@ -62,10 +62,10 @@ async def fetch(
     limits: FetchLimits | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Fetched:
-    """`headers` and `body` go to the scheme, host and port of `url` only, not to where it redirects.
+    """Fetch a URL. `headers` and `body` go only to its scheme, host and port, not to others that it redirects to.
 
-    Redirects of a GET or HEAD are followed; of any other method they are the answer.
-    Raises BadDestination, Refused and Unreachable; an answer with a status of failure is an answer.
+    Redirects of a GET or HEAD are followed; those of any other method are returned.
+    Raises BadDestination, Refused and Unreachable; an answer with an error status is returned.
     """
     first = read_url(url)
     given = dict(headers or {})
@@ -88,14 +88,14 @@ async def fetch(
 
 @cache
 def _usual_tls() -> ssl.SSLContext:
-    """Slow to make, so it is made once."""
+    """Make the default TLS context, once: that is slow."""
     import httpx2
 
     return httpx2.create_ssl_context(trust_env=False)
 
 
 def read_url(url: str) -> Url:
-    """A person may write spaces and other alphabets in path and query; never in the host."""
+    """Parse a URL typed by a person: path and query, but not the host, may hold spaces and letters beyond ASCII."""
     scheme, separator, rest = url.strip().partition("://")
     authority = re.match(r"[^/?#]*", rest)
     host = authority[0] if authority else ""
@@ -120,7 +120,7 @@ class _Fetcher:
     left_s: float
 
     async def got(self, url: Url, headers: Mapping[str, str], addresses: tuple[Address, ...]) -> Url | Fetched:
-        """Where it redirects to, or the answer. Raises BadDestination and Unreachable."""
+        """Request a URL; return where it redirects to, or the answer. Raises BadDestination and Unreachable."""
         import httpcore2
         import httpx2
 
@@ -191,7 +191,7 @@ async def _decode_body(answer: httpcore2.Response, limit: int) -> bytes:
 def _pinned_backend(
     destination: Destination, egress: Egress, addresses: tuple[Address, ...]
 ) -> httpcore2.AsyncNetworkBackend:
-    """Connects to these addresses and to nothing else; the name is used for TLS only."""
+    """Make a backend that connects only to these addresses; the name is used only for TLS."""
     import httpcore2
 
     plain = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())

@@ -1,4 +1,4 @@
-"""Destinations in their one canonical form, which addresses are special, and the errors of this room.
+"""Destinations in canonical form, the kinds of special addresses, and the errors of this room.
 
 Text that does not parse is refused. Nothing here resolves, decides or connects.
 """
@@ -20,7 +20,7 @@ Scheme: TypeAlias = Literal["http", "https"]
 DEFAULT_PORTS: dict[Scheme, int] = {"http": 80, "https": 443}
 LONGEST_NAME = 253
 SHOWN = 80
-"""Characters of a wrong text in a message."""
+"""The most characters of an invalid text that a message quotes."""
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
@@ -38,7 +38,7 @@ _COMPATIBLE = IPv6Network("::/96")
 
 
 class NetError(Exception):
-    """Base. The message is one line, fit for a user and for an HTTP status line.
+    """Base class. The message is one line that suits a user and an HTTP status line.
 
     NetError
       BadDestination   the text does not name a valid destination
@@ -49,11 +49,11 @@ class NetError(Exception):
 
 
 class BadDestination(NetError):
-    """Says what is wrong with the text."""
+    """The text names no valid destination; the message says what is wrong."""
 
 
 class BadPattern(NetError):
-    """Says what is wrong with a line of an allow-list, and what to write instead."""
+    """A line of an allow-list is wrong; the message says what to write instead."""
 
 
 class Refused(NetError):
@@ -69,7 +69,7 @@ class Destination:
     """A host and port. Raises BadDestination for any form but the canonical one."""
 
     host: str
-    """A name in lower case without a last dot, or an address as `ipaddress` writes it, without brackets."""
+    """A name in lower case without a trailing dot, or an address as `ipaddress` writes it, without brackets."""
     port: int
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class Destination:
 
     @property
     def address(self) -> Address | None:
-        """None for a name."""
+        """The host as an address; None for a name."""
         if ":" in self.host:
             return IPv6Address(self.host)
         return IPv4Address(self.host) if _ends_in_number(self.host) else None
@@ -90,7 +90,7 @@ class Destination:
 
     @property
     def written_host(self) -> str:
-        """As in a URL."""
+        """The host as it is written in a URL."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
@@ -109,8 +109,8 @@ class Url(Struct, frozen=True):
         return self.destination.written_host if is_usual else str(self.destination)
 
     def join(self, location: str) -> Url:
-        """Where a redirect leads. Raises BadDestination."""
-        if not _PRINTABLE.fullmatch(location):  # `urljoin` would drop some of these in silence
+        """Return where a redirect leads. Raises BadDestination."""
+        if not _PRINTABLE.fullmatch(location):  # `urljoin` would silently drop some of these
             raise BadDestination(f"the redirect to {_quote_text(location)} holds a character that no URL has")
         try:
             joined = urljoin(str(self), location)
@@ -120,7 +120,7 @@ class Url(Struct, frozen=True):
 
 
 def parse_authority(text: str, *, port: int | None = None) -> Destination:
-    """`host:port`; with `port`, that one is meant where none is written. Raises BadDestination."""
+    """Parse `host:port`; `port` is the default where none is written. Raises BadDestination."""
     host, written = _split(text)
     canonical = _host(host)
     if written is None:
@@ -133,7 +133,7 @@ def parse_authority(text: str, *, port: int | None = None) -> Destination:
 
 
 def parse_url(text: str) -> Url:
-    """An absolute http or https URL. Raises BadDestination."""
+    """Parse an absolute http or https URL. Raises BadDestination."""
     if not _PRINTABLE.fullmatch(text):
         raise BadDestination(f"{_quote_text(text)} holds a space, a control character or one outside ASCII")
     found = _URL.fullmatch(text)
@@ -147,7 +147,7 @@ def parse_url(text: str) -> Url:
 
 
 def _split(text: str) -> tuple[str, str | None]:
-    """Host and port as written."""
+    """Return host and port as written."""
     if "@" in text:
         raise BadDestination(f"{_quote_text(text)} holds user information (`@`); leave it out")
     if text.startswith("["):
@@ -162,7 +162,7 @@ def _split(text: str) -> tuple[str, str | None]:
 
 
 def _host(text: str) -> str:
-    """The canonical form."""
+    """Return the canonical form of a host."""
     if not text:
         raise BadDestination("there is no host")
     if not text.isascii():
@@ -187,7 +187,7 @@ def _host(text: str) -> str:
 
 
 def _ends_in_number(name: str) -> bool:
-    """True if other parsers take it for an IPv4 address in some notation."""
+    """Return whether other parsers take a name for an IPv4 address in some notation."""
     return _NUMBER.fullmatch(name.rpartition(".")[2]) is not None
 
 
@@ -214,7 +214,7 @@ def _ipv6(text: str) -> str:
 
 
 def carried_ipv4(address: IPv6Address) -> str | None:
-    """The kind of address, if an IPv4 address is hidden in it: one place must have one name."""
+    """Return the kind of an address that embeds an IPv4 address, else None: a destination must have only one name."""
     if address in _COMPATIBLE and int(address) > 1:
         return "an IPv4-compatible address"
     return next((what for network, what in _CARRIES_IPV4.items() if address in network), None)
@@ -225,15 +225,15 @@ def _quote_text(text: str) -> str:
     return ascii(cut)
 
 
-# Addresses that are not of the public internet, by the registries of special-purpose addresses
+# Addresses outside the public internet, by the registries of special-purpose addresses
 
 WhyNot: TypeAlias = Callable[[Address], str | None]
-"""Why an address may not be connected to unless it is listed itself; None if it may."""
+"""Returns why an address may be connected to only if it is listed itself; None if it needs no listing."""
 
 _METADATA = """169.254.169.254 169.254.170.2 169.254.170.23 100.100.100.200 168.63.129.16 192.0.0.192
     fd00:ec2::254 fd00:ec2::23 fd20:ce::254"""
 METADATA = frozenset(map(ip_address, _METADATA.split()))
-"""Where clouds hand out the machine's credentials. They must be listed one by one: no range includes them."""
+"""Addresses where clouds hand out the machine's credentials. Each must be listed by itself: no range includes it."""
 _SPECIAL = {
     "an unspecified address": "0.0.0.0/8 ::/128",
     "a private address": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7",
@@ -258,16 +258,16 @@ _UNOWNED: dict[int, Address] = {4: IPv4Address("192.0.2.1"), 6: IPv6Address("200
 
 
 def why_special(address: Address) -> str | None:
-    """The kind of an address that is not public, or is one of this machine's own; None for others."""
+    """Return the kind of an address that is not public or is this machine's own; None for others."""
     return what_is(address) or ("an address of this machine" if _is_own(address) else None)
 
 
 def what_is(address: Address) -> str | None:
-    """None for an address of the public internet."""
+    """Return the kind of an address; None for one of the public internet."""
     if address in METADATA:
         return "a metadata address of a cloud"
     if address in _NAT64:
-        # Resolvers of IPv6-only networks answer so for any IPv4 host: the address inside counts.
+        # Resolvers of IPv6-only networks return such an address for any IPv4 host: the embedded address counts.
         return what_is(IPv4Address(int(address) & 0xFFFFFFFF))
     carried = carried_ipv4(address) if isinstance(address, IPv6Address) else None
     if found := carried or next((what for network, what in _NETWORKS if address in network), None):
@@ -277,19 +277,19 @@ def what_is(address: Address) -> str | None:
 
 
 def _is_own(address: Address) -> bool:
-    """Asks the kernel; nothing is sent."""
+    """Return whether an address is this machine's own. Asks the kernel; nothing is sent."""
     if _can_be_bound(address) and not _can_be_bound(_UNOWNED[address.version]):
         return True
     try:
         with socket.socket(_FAMILIES[address.version], socket.SOCK_DGRAM) as probe:
             probe.connect((str(address), 9))
             return ip_address(probe.getsockname()[0].partition("%")[0]) == address
-    except OSError:  # no route: then nothing will be reached either
+    except OSError:  # no route: then it cannot be connected to either
         return False
 
 
 def _can_be_bound(address: Address) -> bool:
-    """Only an own address can be bound, unless the machine is set up to accept others too."""
+    """Return whether an address can be bound: only the machine's own can, unless it is set up to accept others too."""
     try:
         with socket.socket(_FAMILIES[address.version], socket.SOCK_DGRAM) as probe:
             probe.bind((str(address), 0))

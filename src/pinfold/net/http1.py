@@ -1,4 +1,4 @@
-"""HTTP/1.1 over a socket, read strictly: requests are smuggled where two parsers differ on one byte."""
+"""Reads HTTP/1.1 from a socket, strictly: requests can be smuggled where two parsers differ in one byte."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pinfold.net.egress import How
 from pinfold.net.hosts import BadDestination, Destination, NetError, parse_authority, parse_url
 
 Body: TypeAlias = int | Literal["chunked"]
-"""How many bytes follow, or that they come in chunks."""
+"""The number of bytes of a body, or that it is chunked."""
 HEADERS = 100
 PIECE_BYTES = 1 << 16
 CHUNK_LINE_BYTES = 64
@@ -30,12 +30,12 @@ _HOP_BY_HOP = """connection keep-alive proxy-authenticate proxy-authorization pr
 upgrade"""
 _OF_THIS_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"upgrade"))
 _FRAMING = frozenset(("host", "content-length", "transfer-encoding", "expect"))
-"""Written by us, and never named by `Connection`."""
+"""Headers that the proxy writes itself, and that `Connection` must not name."""
 _ONCE = ("host", "content-length", "transfer-encoding")
 
 
 class BadRequest(NetError):
-    """Not a valid proxy request; says what is wrong."""
+    """Not a valid proxy request; the message says what is wrong."""
 
 
 class Head(Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Head(Struct, frozen=True, kw_only=True):
 
 
 def parse_head(raw: bytes) -> Head:
-    """`raw` ends before the empty line. Raises BadRequest and BadDestination."""
+    """Parse the head of a request. `raw` ends before the empty line. Raises BadRequest and BadDestination."""
     lines = _lines(raw)
     found = _REQUEST_LINE.fullmatch(lines[0])
     if found is None:
@@ -65,7 +65,7 @@ def parse_head(raw: bytes) -> Head:
 
 
 def parse_status(raw: bytes) -> tuple[int, bytes]:
-    """The status of a server's head, and the head to send to the client. Raises BadRequest.
+    """Return the status of a server's head, and the head to send to the client. Raises BadRequest.
 
     Checked less strictly: only the client's own program reads it, and nothing follows on this connection.
     """
@@ -133,7 +133,7 @@ def _request(method: str, target: str, version: str, headers: list[tuple[str, st
 
 
 def _check_host(headers: list[tuple[str, str]], destination: Destination, port: int) -> bool:
-    """True if there is a Host header. Raises BadRequest if it differs from the first line."""
+    """Return whether there is a Host header. Raises BadRequest if it differs from the first line."""
     host = next((value for name, value in headers if name.lower() == "host"), None)
     if host is None:
         return False
@@ -162,7 +162,7 @@ def _body(known: dict[str, str], version: str) -> Body:
 
 
 def _named_by_connection(headers: list[tuple[str, str]]) -> frozenset[str]:
-    """Headers the client wants dropped at this hop."""
+    """Return the headers that the client wants dropped at this hop."""
     values = (value for name, value in headers if name.lower() == "connection")
     named = frozenset(word.strip().lower() for value in values for word in value.split(","))
     if named & _FRAMING:
@@ -183,7 +183,7 @@ class Line:
         self._peer.close()
 
     async def receive(self) -> bytes:
-        """Empty at the end."""
+        """Receive some bytes; empty at the end of the stream."""
         if self._held:
             piece = bytes(self._held[:PIECE_BYTES])
             del self._held[:PIECE_BYTES]
@@ -198,7 +198,7 @@ class Line:
             self._peer.shutdown(socket.SHUT_WR)
 
     async def head(self, limit: int) -> bytes | None:
-        """Up to the empty line, which is consumed; None if the other end hangs up first. Raises BadRequest."""
+        """Receive up to the empty line, which is consumed; None if the other end hangs up first. Raises BadRequest."""
         while True:
             if self._held and not 0x41 <= self._held[0] <= 0x5A:
                 raise BadRequest("this is no HTTP; an HTTP proxy is all there is here, no SOCKS")
@@ -216,13 +216,13 @@ class Line:
                 return None
 
     async def _receive_more(self) -> bool:
-        """False at the end."""
+        """Receive more bytes into `_held`; False at the end of the stream."""
         piece = await self._loop.sock_recv(self._peer, PIECE_BYTES)
         self._held += piece
         return bool(piece)
 
     async def wait_for_hangup(self, limit: int) -> None:
-        """Returns when the other end hangs up. Keeps what it sends meanwhile, up to `limit`; beyond that it stops reading."""
+        """Wait until the other end hangs up. Keep what it sends meanwhile; stop reading after `limit` bytes."""
         while len(self._held) < limit:
             # A cancelled wait must not lose what was received.
             await anyio.wait_readable(self._peer)
@@ -234,7 +234,7 @@ class Line:
         await anyio.sleep_forever()
 
     async def exactly(self, count: int) -> AsyncGenerator[bytes]:
-        """`count` bytes in pieces. Raises BadRequest if the other end hangs up before."""
+        """Yield `count` bytes in pieces. Raises BadRequest if the other end hangs up before."""
         while count > 0:
             piece = await self.receive()
             if not piece:
@@ -244,7 +244,7 @@ class Line:
             count -= len(piece[:count])
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """A chunked body to pass on; extensions and trailers are refused. Raises BadRequest."""
+        """Yield a chunked body to pass on; extensions and trailers are refused. Raises BadRequest."""
         while True:
             size = await self._short_line()
             if not _SIZE.fullmatch(size):
@@ -276,7 +276,7 @@ class Line:
 
 
 async def copy(source: Line, sink: Line, count: Callable[[int], None]) -> None:
-    """Copy to the end, and pass the end on. Counts before it sends, so never too little. Raises OSError."""
+    """Copy to the end, and pass the end on. Counts bytes before they are sent, so never too few. Raises OSError."""
     while piece := await source.receive():
         count(len(piece))
         await sink.send(piece)

@@ -1,6 +1,6 @@
-"""The HTTP proxy on the host's side: CONNECT and absolute-form requests, over a unix socket, one request a connection.
+"""The HTTP proxy on the host: CONNECT and absolute-form requests over a unix socket, one request per connection.
 
-Its input comes from hostile programs: it refuses whatever it does not understand to the last byte.
+Its input comes from hostile programs: it refuses everything that it does not understand completely.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _PHRASES = {400: "Bad Request", 403: "Forbidden", 408: "Request Timeout", 502: "
 
 class ProxyLimits(Struct, frozen=True, kw_only=True):
     connections: int = 64
-    """At once, including those that wait for the gate; more are turned away."""
+    """The most connections at once, including those that wait for the gate; more are turned away."""
     head_bytes: int = 32 << 10
     handshake_s: float = 20.0
-    """For a client to send its request."""
+    """Time for a client to send its request."""
     idle_s: float = 300.0
-    """Without a byte in either direction before the connection is cut."""
+    """How long without a byte in either direction until the connection is cut."""
     report_s: float = 5.0
-    """Between two reports of traffic."""
+    """Time between two reports of traffic."""
 
 
 OnTraffic: TypeAlias = Callable[[Destination, int, int], None]
-"""Takes the bytes out of this machine, counted before they are sent, and the bytes received since the last report of
-the same destination. Must not block."""
+"""Called with the bytes sent from this machine, counted before they are sent, and the bytes received, since the last
+report of the same destination. Must not block."""
 
 
 class Proxy:
@@ -61,9 +61,9 @@ class Proxy:
         self._limits = limits or ProxyLimits()
         self._live: set[anyio.CancelScope] = set()
         self._moved: dict[Destination, list[int]] = {}
-        """Bytes out and back since the last report."""
+        """Bytes sent and received since the last report."""
         self._met = anyio.Event()
-        """Set by a connection."""
+        """Set by a new connection."""
 
     @asynccontextmanager
     async def listening(self, path: Path) -> AsyncGenerator[None]:
@@ -80,7 +80,7 @@ class Proxy:
         return len(self._live)
 
     def close_all(self) -> None:
-        """Cut all connections, including waiting ones; new ones are judged as before."""
+        """Cut all connections, including waiting ones; new ones are checked as before."""
         for scope in tuple(self._live):
             scope.cancel()
 
@@ -100,7 +100,7 @@ class Proxy:
                 peer.send(_answer(503, f"more than {self._limits.connections} connections are open"))
 
     def report(self) -> None:
-        """Report traffic since the last report."""
+        """Report the traffic since the last report."""
         while self._moved:
             destination, (sent, received) = self._moved.popitem()
             if self._on_traffic:
@@ -152,7 +152,7 @@ class Proxy:
                         self.report()
 
     async def _connect_upstream(self, client: Line, head: Head) -> socket.socket | None:
-        """None if the client hung up meanwhile. Raises NetError."""
+        """Return a socket to the server; None if the client hung up meanwhile. Raises NetError."""
         async with _side_tasks() as tasks:
 
             async def give_up_with_client() -> None:
@@ -209,7 +209,7 @@ class Proxy:
         await copy(server, client, count)
 
     async def _answer_head(self, server: Line, count: Callable[[int], None]) -> bytes:
-        """The head of the final answer; interim ones (100, 103) are dropped. Raises BadRequest and OSError."""
+        """Return the head of the final answer; interim ones (100, 103) are dropped. Raises BadRequest and OSError."""
         while True:
             status, head = parse_status(await server.head(self._limits.head_bytes) or b"")
             count(len(head))
@@ -220,7 +220,7 @@ class Proxy:
 
 
 async def _pass_greeting(client: Line, server: Line, destination: Destination, count: Callable[[int], None]) -> None:
-    """As `copy`, once the host that the client names is checked. Raises OSError and BadRequest."""
+    """As `copy`, but first check the host that the client names. Raises OSError and BadRequest."""
     greeting = Greeting(destination)
     while piece := await client.receive():
         try:
@@ -241,7 +241,7 @@ async def _pass_greeting(client: Line, server: Line, destination: Destination, c
 
 @asynccontextmanager
 async def _side_tasks() -> AsyncGenerator[anyio.abc.TaskGroup]:
-    """Tasks that end with the body. The first error is raised as it is, not in a group."""
+    """Open a task group that is cancelled when the body ends. The first error is raised as it is, not in a group."""
     try:
         async with anyio.create_task_group() as tasks:
             yield tasks
@@ -254,7 +254,7 @@ _Job: TypeAlias = Callable[[], Awaitable[None]]
 
 
 async def _both(first: _Job, second: _Job, *, cut_by_second: bool = False) -> None:
-    """Run both until both have ended, or with `cut_by_second` until the second has. If one fails, end both and raise."""
+    """Run both until both end, or with `cut_by_second` until the second ends. If one fails, end both and raise."""
     async with _side_tasks() as tasks:
         ended = anyio.Event()
 
@@ -275,7 +275,7 @@ def _status(error: NetError) -> int:
 
 
 def _answer(status: int, reason: str) -> bytes:
-    """The reason is also in the status line, which is all that many programs show of a refused tunnel."""
+    """Return an HTTP answer. The reason is also in the status line: many programs show no more of a refused tunnel."""
     line = _NOT_IN_A_LINE.sub("?", reason)[:_REASON_BYTES]
     body = f"{line}\n"
     refused = f"X-Pinfold-Refused: {line}\r\n" if status == 403 else ""

@@ -1,4 +1,4 @@
-"""Pure rules: an action, what is known of it, what was granted, and the mode give a verdict."""
+"""Pure rules: judge an action by the facts about it, the mode, the grants and the taint of the session."""
 
 from pinfold.policy.judge import Guards, explain, judge, strict
 from pinfold.policy.rules import NO_RULES, Facts, RuleError, Rules, Taint, load_rules, shell_facts

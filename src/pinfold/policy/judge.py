@@ -4,8 +4,8 @@ The rows below are the table of modes. On top of it: a user's own rule may be st
 grant allows where the table asks; under taint, what could send data out is asked about unless a flow covers it. None of
 them allows what the table denies, a protected file, or the host.
 
-Guard rails for the code of cells are off unless asked for. They restrict which modules code imports, and refuse code that
-runs text it has decoded. They are not a boundary: code has more ways than its syntax shows. The boundary is the sandbox.
+Guard rails for the code of cells are off by default. They restrict which modules code imports, and refuse code that
+runs text it has decoded. They are not a boundary: code can do more than its syntax shows. The boundary is the sandbox.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ STRICT_IMPORTS = """abc array bisect calendar cmath collections colorsys context
 
 class Guards(Struct, frozen=True, kw_only=True):
     imports: frozenset[str] | None = None
-    """The only modules code may import, with what is in them; None for any."""
+    """The only modules that code may import, with their submodules; None allows any."""
     decoded: bool = False
-    """Refuse code that runs what it has decoded."""
+    """Refuse code that runs text it has decoded."""
 
 
 def strict() -> Guards:
@@ -58,7 +58,7 @@ def strict() -> Guards:
 
 
 def check_code(code: str, guards: Guards) -> str | None:
-    """Why the guards refuse the code, or None."""
+    """Return why the guards refuse the code, or None."""
     if guards == _NO_GUARDS:
         return None
     try:
@@ -104,7 +104,7 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _runs_decoded(tree: ast.AST) -> str | None:
-    """Follows decoded text through assignments to names, regardless of order and scopes."""
+    """Return the function that runs decoded text, or None. Follows assignments, whatever their order and scope."""
     decoded = _decoded_names(tree)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not _runs(node.func):
@@ -184,7 +184,7 @@ def _runs(func: ast.expr) -> bool:
 class Row(Struct, frozen=True):
     name: str
     answers: tuple[Says, Says, Says, Says]
-    """In the modes read-only, ask, auto and full."""
+    """The verdicts in the modes read-only, ask, auto and full."""
 
     def answer(self, mode: Mode) -> Says:
         return self.answers[("read-only", "ask", "auto", "full").index(mode)]
@@ -227,7 +227,7 @@ def judge(
     rules: Rules = NO_RULES,
     guards: Guards = _NO_GUARDS,
 ) -> Verdict:
-    """`grants` are the patterns the user allowed for the session or always."""
+    """Return the verdict on an action. `grants` are the patterns the user allowed for the session or always."""
     script = script_of(action)
     row = row_of(action, facts)
     said = rules.say(action, script)
@@ -264,7 +264,7 @@ def judge(
 
 
 def row_of(action: Action, facts: Facts) -> Row:
-    """The row of the table for an action."""
+    """Return the row of the table for an action."""
     if isinstance(action, RunCell):
         return CELL
     if facts.reach == "files" and action.tool == "shell":
@@ -281,7 +281,7 @@ def _tool(action: Action) -> str:
 
 
 def _reason(action: Action, facts: Facts, row: Row, script: Script | None) -> str:
-    """What would happen, as the user is asked about it."""
+    """Say what the action would do, for the question to the user."""
     tool, target = _tool(action), facts.target
     if script is not None and row in (WORKSPACE, OUTSIDE):
         return script.dangerous or script.why or "the command writes"
@@ -314,9 +314,9 @@ def _refusal(action: Action, facts: Facts, row: Row, mode: Mode, script: Script 
 
 
 def explain(command: str, *, mode: Mode = "ask", rules: Rules = NO_RULES) -> dict[str, object]:
-    """What policy says of a shell command and why, with the `commands` in it and why each is expected to write.
+    """Return the verdict on a shell command and its reason, the `commands` in it, and why each is expected to write.
 
-    `held_to_reading`: it runs with all files read-only, and is asked about if it has to change one.
+    `held_to_reading`: the command runs with all files read-only; if it needs to change one, the user is asked.
     """
     facts, script = shell_facts(command)
     verdict = judge(CallTool(tool="shell", args={"command": command}), facts, mode=mode, rules=rules)

@@ -1,4 +1,4 @@
-"""What `commands.toml` knows, loaded once and only when a shell command is to be judged."""
+"""The tables of `commands.toml`, loaded once and only when a shell command is to be judged."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pinfold.events import Json, convert
 
 
 class Wrapper(Struct, frozen=True, kw_only=True):
-    """Runs the command that follows it."""
+    """A command that runs another command, given in its arguments."""
 
     flags: frozenset[str]
     values: frozenset[str] = frozenset()
-    """Flags that take the rest of the word, or the next word."""
+    """Flags whose value is the rest of the word, or the next word."""
     before: int = 0
     """Words between the flags and the command."""
     does: str = ""
@@ -60,7 +60,7 @@ def lists() -> Lists:
 
 
 def _split_words(value: Json) -> Json:
-    """Every text as the list of its words, except what a wrapper `does`."""
+    """Split every string into a list of words, except a wrapper's `does`."""
     if isinstance(value, str):
         return value.split()
     if isinstance(value, list):
@@ -81,7 +81,7 @@ def secret_pattern() -> re.Pattern[str]:
 
 
 def skip_options(name: str, words: Sequence[str], stop: Collection[str] = ()) -> int:
-    """How many of a command's words are options before its subcommand, as in `git -C x push`."""
+    """Return how many words are options before a command's subcommand, as in `git -C x push`."""
     valued = lists().option_values.get(name, frozenset())
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] not in stop:

@@ -1,10 +1,10 @@
-"""What the judge goes by: facts about an action, what "session" and "always" allow, and the user's own rules. Pure.
+"""The judge's inputs: facts about an action, the patterns granted by "session" and "always", the user's rules. Pure.
 
 Facts come from the app, except for shell commands. Patterns are plain strings that can be shown, stored and revoked:
 
-shell: git commit *        these words, then any others, as one command on its own
-shell: make test           this very command
-edit: src/*                files right in that folder
+shell: git commit *        a single command that begins with these words
+shell: make test           exactly this command
+edit: src/*                files directly in that folder
 network: api.github.com:443
 install: polars
 tool: send_mail            any call of the tool
@@ -52,13 +52,13 @@ class Facts(Struct, frozen=True, kw_only=True):
     effect: Effect = "once"
     reach: Reach = "outside"
     target: str = ""
-    """What it reaches, where that matters: a path (several on lines of their own), `host:port`, a package."""
+    """What the action reaches, where that matters: a path (several: one per line), `host:port`, a package."""
     listed: bool = False
     """The target is a host on the user's allow-list."""
     handed: bool = False
     """The user passed the tool to this session directly."""
     leaves: bool = False
-    """It can send data of the session's choosing out of this machine."""
+    """The action can send data that the session chooses to another machine."""
     may_leave: bool = False
     """The user allowed that destination for this run on the command line."""
 
@@ -71,7 +71,7 @@ class Taint(Struct, frozen=True, kw_only=True):
 
     @property
     def is_full(self) -> bool:
-        """Both: outside text may be trying to send out private data."""
+        """True if the session read both, so outside text may be trying to send private data out."""
         return self.private and self.untrusted
 
 
@@ -81,7 +81,7 @@ def shell_facts(command: str, *, where: Literal["sandbox", "host"] = "sandbox") 
         return Facts(effect="once", reach="host"), script
     if script.reads_only:
         return Facts(effect="pure", reach="files"), script
-    # Nothing is known of text that was not parsed, not even that it stays in the workspace.
+    # Text that was not parsed may do anything, also outside the workspace.
     return Facts(effect="once", reach="outside" if script.dangerous or script.unread else "workspace"), script
 
 
@@ -89,7 +89,7 @@ SHELL = "shell"
 
 
 def script_of(action: Action) -> Script | None:
-    """The parsed command of a shell action."""
+    """Return the parsed command of a shell action, or None."""
     if not isinstance(action, CallTool) or action.tool != SHELL:
         return None
     command = action.given.get("command")
@@ -97,7 +97,7 @@ def script_of(action: Action) -> Script | None:
 
 
 def pattern_of(action: Action, facts: Facts, script: Script | None) -> str:
-    """The narrowest useful pattern; empty if there is none."""
+    """Return the narrowest useful grant pattern; empty if there is none."""
     if not isinstance(action, CallTool):
         return ""
     if action.tool == SHELL:
@@ -112,7 +112,7 @@ def pattern_of(action: Action, facts: Facts, script: Script | None) -> str:
 
 
 def flow_of(action: Action, facts: Facts) -> str:
-    """Where sent data goes; empty if that is unknown."""
+    """Return the flow pattern for where an action sends data; empty if it sends none, or the destination is unknown."""
     if not isinstance(action, CallTool) or not facts.leaves:
         return ""
     tool = _tool_of_server(action, facts)
@@ -125,7 +125,7 @@ def _tool_of_server(action: CallTool, facts: Facts) -> str:
 
 
 def covers(pattern: str, action: Action, facts: Facts, script: Script | None) -> bool:
-    """True if a pattern covers this action. It never covers one for which no pattern would be offered."""
+    """Return whether a pattern covers this action: never one for which no pattern would be offered."""
     offered = pattern_of(action, facts, script)
     if not offered:
         return False
@@ -140,7 +140,7 @@ def covers(pattern: str, action: Action, facts: Facts, script: Script | None) ->
         return False
     if not pattern.endswith(" *"):
         return bool(wanted) and words == wanted
-    # Only a pattern that is offered too: a stored string cannot allow more.
+    # Accept only prefixes that are ever offered: a stored pattern must not allow more.
     return tuple(wanted) in lists().prefixes and words[: len(wanted)] == wanted
 
 
@@ -164,7 +164,7 @@ def _shell_pattern(script: Script | None) -> str:
 
 
 def _folder(path: str) -> str:
-    """As it is shown; empty if it is not in the workspace."""
+    """Return a path's folder as shown; empty if it is not in the workspace."""
     if not path or "\0" in path or ".." in path.split("/"):
         return ""
     return posixpath.dirname(posixpath.normpath(path)) or "."
@@ -221,7 +221,7 @@ class Rules(Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
 
     def say(self, action: Action, script: Script | None) -> Rule | None:
-        """The strictest rule on an action; an allow only if all of it is covered."""
+        """Return the strictest rule on an action; an allow rule only if the whole action is covered."""
         if not isinstance(action, CallTool):
             return None
         found = [rule for rule in self.rules if rule.speaks_of_call(action)]
@@ -240,12 +240,12 @@ class Rules(Struct, frozen=True):
             found.append(Rule(name=denying[0].name, verdict="deny", reason=_cannot_tell(denying[0])))
         unnamed = script.unparsed or not all(command.name for command in script.commands)
         if not found and against and unnamed:
-            # Something runs whose name is unknown, so a rule may be against it.
+            # The name of one of the commands is unknown, so a rule may be against it.
             return [Rule(name=against[0].name, verdict="ask", reason=_cannot_tell(against[0]))]
         if found or script.unparsed or script.besides or script.dangerous:
             return found
         allowing = [rule for rule in mine if rule.verdict == "allow"]
-        # A command that is only expected to read is not enforced here, so it needs a rule too.
+        # A command that a rule allows is not held to reading, so one that is only expected to read needs a rule too.
         needed = [command for command in script.commands if not command.harmless]
         by = [next((rule for rule in allowing if rule.speaks_of(command)), None) for command in needed]
         return [rule for rule in by if rule] if needed and all(by) else []
@@ -255,7 +255,7 @@ NO_RULES = Rules()
 
 
 def load_rules(text: str) -> Rules:
-    """Raises RuleError: for bad TOML, unknown keys, or an example that does not hold."""
+    """Parse the user's rules. Raises RuleError for bad TOML, unknown keys, or an example that does not hold."""
     import tomllib
 
     try:

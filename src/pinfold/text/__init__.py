@@ -1,4 +1,4 @@
-"""Text on its way to a sink: bounded, safe to print, free of secrets."""
+"""Prepares text for output: bounded, safe to print, free of secrets."""
 
 from pinfold.text.format import (
     BYTES_PER_TOKEN,

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 LACKS = "The answer is not in the form that was asked for"
 """Begins the correction the model gets."""
 _LONGEST = 20_000
-"""Characters of a prompt. A longer one holds data, which is not searched for a form."""
+"""The most characters of a prompt that is searched for a form; a longer one holds data."""
 _GIVEN_ALONG = re.compile(r"\n\n\[(?:Standard input|Attached )")
 _BESIDE = re.compile(r"^\[stderr\]$", re.MULTILINE)
 _VALUE = r"((?:[^\[\]\n]|\[[^\[\]\n]*\])*)"
 _MARK = re.compile(rf"(?<![\w.])@+([^\W\d]\w*)\[{_VALUE}\]")
 _MARKS = re.compile(rf"(?:\s*@[^\W\d]\w*\[{_VALUE}\]\s*[,;]?)+\s*")
 _EITHER = re.compile(r"\]\W{0,3}\bor\b\W{0,3}@|\b(?:if|else|otherwise)\b[^.@\n]*@\w+\[", re.IGNORECASE)
-"""One form or another depending on the result: neither is required."""
+"""The prompt offers alternative forms, depending on the result: none is required."""
 _ANSWERING = re.compile(r"\b(?:format|form|answer|output|respond|reply|print|return|report)\b", re.IGNORECASE)
 _UNFILLED = re.compile(r"\s*(?:nan|NaN|None|null|NaT|\.\.\.)?\s*|.*(?:\bnp\.\w+\(|\bdtype\b|object at 0x).*")
 _DECIMALS = re.compile(r"\b(\d|one|two|three|four|five|six)[ -]decimal", re.IGNORECASE)
@@ -66,7 +66,7 @@ def asked_form(prompt: str) -> AskedForm | None:
         return None
     if form := _marks(prompt):
         return form
-    # Each pattern is tried only where it can match: in a long line of prose it would search for seconds.
+    # Each pattern is tried only where it can match: in a long line of prose the search would take seconds.
     signs = prompt.lower()
     if ("json" in signs or "{" in signs) and (form := _keys(prompt)):
         return form
@@ -74,12 +74,12 @@ def asked_form(prompt: str) -> AskedForm | None:
 
 
 def wants_more(prompt: str) -> bool:
-    """True if the prompt also wants something made, so a printed answer may not be the end."""
+    """Return whether the prompt also wants something made, so that a printed answer may not be the end."""
     return _MORE_TO_DO.search(_MARK.sub("", prompt)) is not None
 
 
 def stdout_of(observation: str, notices: Iterable[str] = ()) -> str:
-    """What the cell itself printed, without stderr and our own `notices`."""
+    """Return what the cell itself printed, without stderr and Pinfold's own `notices`."""
     text = observation.rstrip()
     for notice in reversed([*notices]):
         text = text.removesuffix(f"[{notice}]").rstrip()
@@ -87,7 +87,7 @@ def stdout_of(observation: str, notices: Iterable[str] = ()) -> str:
 
 
 def json_in(text: str) -> str:
-    """The JSON of an answer as it was written: the one fenced block in it, else all of it."""
+    """Return the JSON of an answer as written: the one fenced block in it, else all of it."""
     if "```" not in text:
         return text.strip()
     from markdown_it import MarkdownIt
@@ -98,7 +98,7 @@ def json_in(text: str) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Raises ValueError."""
+    """Parse strict JSON. Raises ValueError."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except RecursionError as error:
@@ -110,7 +110,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def last_object(output: str) -> str | None:
-    """The JSON object at the end of an output, if it begins a line and no value is empty."""
+    """Return the JSON object at the end of an output, if it begins a line and no value is empty."""
     lines = output.rstrip().split("\n")
     start = next((place for place in range(len(lines) - 1, -1, -1) if lines[place].startswith("{")), None)
     if start is None:
@@ -137,7 +137,7 @@ class _Marks(NamedTuple):
         return f"@{next(iter(self.places))}["
 
     def fault(self, answer: str) -> str:
-        """One line that says what the answer lacks and repeats the form; empty if it fits."""
+        """Return one line that says what the answer lacks and repeats the form; empty if the answer fits."""
         found = dict(_MARK.findall(answer))
         faults = [why for name in self.places if (why := self._fault_of(name, found.get(name)))]
         form = " ".join(f"@{name}[{place}]" for name, place in self.places.items())
@@ -157,7 +157,7 @@ class _Marks(NamedTuple):
         return ""
 
     def find_printed(self, output: str) -> str | None:
-        """The answer that code printed: the output or its last block; None if that is not exactly the form."""
+        """Return the answer that code printed: the output or its last block; None if that is not exactly the form."""
         block = [*takewhile(_MARKS.fullmatch, reversed(output.rstrip().split("\n")))]
         text = "\n".join(reversed(block)).strip()
         names = sorted(name for name, _ in _MARK.findall(text))
@@ -195,7 +195,7 @@ class _OneLine(NamedTuple):
         return f"{LACKS}: it has {lines} lines. Answer again in one line" if lines > 1 else ""
 
     def find_printed(self, output: str) -> None:
-        """None: a printed line may just be a look at the data."""
+        """Return None: a printed line may be only a look at the data."""
         del output
 
 

@@ -1,7 +1,7 @@
-"""Text made safe and short: what steers a terminal, turns the reading order round or hides words becomes a visible escape.
+"""Makes text safe and short: what controls a terminal, reverses the reading order or hides words is shown as an escape.
 
-Changes nothing that is meant to be read: emoji, every script's letters and marks, tabs and line ends stay. What is left
-out of a capped text is always counted.
+Changes nothing that is meant to be read: emoji, every script's letters and marks, tabs and line ends stay. Capped
+text always says how much was left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 MARK = "[redacted]"
 """Replaces a secret."""
 MARKS = 8
-"""Most combining marks on one letter; real scripts need fewer."""
+"""The most combining marks on one letter; real scripts need fewer."""
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _BREAKS = "\u2028\u2029"
@@ -26,12 +26,12 @@ _UNSEEN = (
 )
 _SELECTORS = "\ufe00-\ufe0f"
 _TAGS = "\U000e0000-\U000e0fff"
-"""Can spell whole invisible sentences."""
+"""Tag characters, which can spell whole invisible sentences."""
 _JOINERS = "\u200b-\u200d"
 _PICTURES = "\u00a9\u00ae\u203c\u2049\u2122-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
-# Scripts whose letters are joined, kept apart or broken into lines by characters without a width.
+# Scripts whose letters are joined, kept apart or broken into lines by zero-width characters.
 _JOINED = "\u0600-\u061b\u061d-\u07ff\u0840-\u0dff\u0e00-\u109f\u1780-\u17b3\u17b6-\u17d3\u1810-\u18aa\ua840-\ua87f"
-# Those of England, Scotland and Wales are the only pictures that are written with tags.
+# The flags of England, Scotland and Wales are the only emoji that are written with tags.
 _FLAG = "|".join("".join(chr(0xE0000 + ord(letter)) for letter in name) for name in ("gbeng", "gbsct", "gbwls"))
 
 _MEANT = (
@@ -44,7 +44,7 @@ _MEANT = (
 _HIDDEN = rf"(?P<meant>{_MEANT})|[{_CONTROLS}{_BIDI}{_BREAKS}{_UNSEEN}{_SELECTORS}{_JOINERS}{_TAGS}]"
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 """Control characters of ASCII."""
-# Wider than the actual marks: each character is looked up.
+# Includes more than the marks: each character is looked up.
 _MAYBE_MARKS = (
     "[\u0300-\u036f\u0483-\u0489\u0591-\u1dff\u20d0-\u20ff\u2cef-\u2dff\u302a-\u302f\u3099\u309a"
     rf"\ua66f-\uabed\ufb1e\ufe20-\ufe2f\U000101fd-\U00011fff\U00016af0-\U00016fff\U0001bc9d\U0001bc9e\U0001cf00-\U0001cf46\U0001d165-\U0001e94a]{{{MARKS + 1},}}"
@@ -53,7 +53,7 @@ _SEQUENCES = r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\
 
 
 def printable(text: str) -> str:
-    """`text` with everything that could steer a terminal, or hide, shown as a visible escape."""
+    """Return `text` with everything that could control a terminal, or hide, as a visible escape."""
     if text.isascii() and not _STEERING.search(text):
         return text
     text = text.replace("\r\n", "\n")
@@ -63,12 +63,12 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """The same on one line: line ends are shown too."""
+    """As `printable`, on one line: line ends are shown as escapes too."""
     return printable(text).replace("\n", "\\n")
 
 
 def bare(text: str) -> str:
-    """The visible text: without escape sequences and hidden characters. For comparing, not for showing."""
+    """Return the visible text, without escape sequences and hidden characters. For comparing, not for showing."""
     if text.isascii() and not _STEERING.search(text):
         return text
     text = re.sub(_SEQUENCES, "", text.replace("\r\n", "\n"))
@@ -97,13 +97,13 @@ def _with_few_marks(match: re.Match[str]) -> str:
 
 
 BYTES_PER_TOKEN = 4
-"""Roughly, for English and code."""
+"""An estimate for English and code."""
 NO_OUTPUT = "(no output)"
 """Shown to the model in place of empty output."""
 
 
 def cap_text(text: str, limit: int, *, whole: str = "") -> str:
-    """`text` if it fits in `limit` characters, else its head and tail around a line that counts the rest.
+    """Return `text` if it fits in `limit` characters, else its head and tail around a line that counts the rest.
 
     `whole` names where all of it can be found, e.g. a blob.
     """
@@ -116,7 +116,7 @@ def cap_text(text: str, limit: int, *, whole: str = "") -> str:
 
 
 def capped_lines(text: str, limit: int, *, whole: str = "") -> str:
-    """The same for lines."""
+    """As `cap_text`, counting lines."""
     lines = text.split("\n")
     count = len(lines) - (lines[-1] == "")  # a final line break does not begin another line
     if count <= limit:
@@ -131,31 +131,31 @@ def _left_out(count: int, of: int, what: str, whole: str) -> str:
 
 
 def first_line(text: str, limit: int = 200) -> str:
-    """The first line that is not blank, cut at `limit`."""
+    """Return the first line that is not blank, cut at `limit`."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
 def join_names(names: Sequence[str], most: int) -> str:
-    """The first `most` names, and how many more there are."""
+    """Return the first `most` names, and how many more there are."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def numerous(what: str, count: int) -> str:
-    """`1 turn`, or `3 turns`."""
+    """Return `1 turn`, or `3 turns`."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def join_numbers(what: str, numbers: Sequence[int]) -> str:
-    """`cell 3`, or `cells 3, 4`."""
+    """Return `cell 3`, or `cells 3, 4`."""
     return f"{what}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def homely(text: str) -> str:
-    """`text` with `~` in place of the user's home folder in paths."""
+    """Return `text` with `~` in place of the user's home folder in paths."""
     try:
         home = str(Path.home())
-    except RuntimeError:  # the user has none
+    except RuntimeError:  # the user has no home folder
         return text
     return re.sub(rf"(?<![\w./~-]){re.escape(home)}/", "~/", text)

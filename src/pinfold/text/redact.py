@@ -1,4 +1,4 @@
-"""Keeps secrets and control characters out of what is shown and logged. A net; the sandbox is the wall."""
+"""Keeps secrets and control characters out of what is shown and logged. Not a boundary; the sandbox is."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from threading import Lock
 from pinfold.text.format import MARK, bare, printable, printable_line
 
 SHORTEST = 6
-"""A shorter value is not treated as a secret: it would be found everywhere."""
+"""A shorter value is not treated as a secret: it would occur everywhere."""
 _FORM = 8
-"""The same for its encoded forms."""
+"""A shorter encoded form of a secret is not searched for."""
 _known: frozenset[str] = frozenset()
 _own: frozenset[str] = frozenset()
 _changing = Lock()
 
 
 def keep_secret(*values: str) -> None:
-    """From now on this process never shows these values, neither as they are nor encoded."""
+    """Never show these values in this process again, neither as they are nor encoded."""
     global _known  # noqa: PLW0603 - every sink of the process must know
     with _changing:
         _known = _known.union(value for value in values if len(value) >= SHORTEST)
 
 
 def keep_own_secret(*values: str) -> None:
-    """The same for Pinfold's own secrets, which are not recorded either."""
+    """Do the same for Pinfold's own secrets, which are not recorded either."""
     global _own  # noqa: PLW0603 - as above
     keep_secret(*values)
     with _changing:
@@ -33,7 +33,7 @@ def keep_own_secret(*values: str) -> None:
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` without kept secrets, without `secrets`, and without what looks like a key."""
+    """Return `text` without kept secrets, without `secrets`, and without anything that looks like a key."""
     hidden = _redact_text(text, secrets := tuple(secrets))
     # Colours and invisible letters must not keep a secret from being found.
     seen = bare(text)
@@ -43,7 +43,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def presentable(text: str) -> str:
-    """`text` for a person to read: without secrets, and with nothing that steers a terminal or hides.
+    """Return `text` for a person to read: without secrets, and with nothing that controls a terminal or hides.
 
     Everything of unknown origin goes through this or one of the next three, except JSON, which escapes control characters.
     """
@@ -51,12 +51,12 @@ def presentable(text: str) -> str:
 
 
 def presentable_line(text: str) -> str:
-    """The same on one line."""
+    """As `presentable`, on one line."""
     return printable_line(redact(text))
 
 
 def exact(text: str) -> str:
-    """`text` for a person who must approve it: hides only secrets that cannot be part of a command.
+    """Return `text` for a person who must approve it: hides only secrets that cannot be part of a command.
 
     A value after `PASSWORD=`, or what looks like the inside of a private key, may be a program.
     """
@@ -66,22 +66,22 @@ def exact(text: str) -> str:
 
 
 def exact_line(text: str) -> str:
-    """The same on one line."""
+    """As `exact`, on one line."""
     return exact(text).replace("\n", "\\n")
 
 
 def without_known(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` without kept secrets and without `secrets`; otherwise unchanged."""
+    """Return `text` without kept secrets and without `secrets`; otherwise unchanged."""
     return _without(text, _known.union(secrets))
 
 
 def keeps_own() -> bool:
-    """True if Pinfold has secrets of its own."""
+    """Return whether Pinfold has secrets of its own."""
     return bool(_own)
 
 
 def without_own(text: str) -> str:
-    """`text` without Pinfold's own secrets; the same object if it holds none."""
+    """Return `text` without Pinfold's own secrets; the same object if it holds none."""
     return _without(text, _own) if _own else text
 
 
@@ -100,7 +100,7 @@ def _without_forms(text: str, forms: tuple[str, ...]) -> str:
 
 
 def _places(forms: tuple[str, ...], text: str) -> Iterator[tuple[int, int]]:
-    """Where each form stands in `text`."""
+    """Yield where each form occurs in `text`."""
     for form in forms:
         at = text.find(form)
         while at >= 0:
@@ -120,7 +120,7 @@ def _redact_text(text: str, secrets: Iterable[str]) -> str:
 
 @lru_cache(maxsize=16)
 def _forms_of(values: frozenset[str]) -> tuple[str, ...]:
-    """Every encoding of every value, longest first: a shorter one may be part of a longer one."""
+    """Return every encoding of every value, longest first: a shorter one may be part of a longer one."""
     forms = {form for value in values if len(value) >= SHORTEST for form in _forms(value)}
     return tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
@@ -149,7 +149,7 @@ def _forms(value: str) -> set[str]:
 
 
 def _base64(data: bytes) -> Iterable[str]:
-    """Also as part of longer data: what comes before shifts the letters, and those at the ends mix with other bytes."""
+    """Yield base64 forms, also inside longer data: bytes before shift the letters, and the end letters mix bytes."""
     from base64 import b64encode, urlsafe_b64encode
 
     for before in range(3):

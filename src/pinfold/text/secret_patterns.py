@@ -1,4 +1,4 @@
-"""Finds secrets by their looks: keys by their issuer's prefix, and values by what stands around them (`password = ...`,
+"""Finds secrets by their form: keys by their issuer's prefix, and values by the text around them (`password = ...`,
 `Authorization: ...`, `scheme://user:word@host`). Finds them, and known values, also behind escapes: HTML entities,
 percent signs, backslashes, wrapped base64.
 
@@ -76,7 +76,7 @@ _KEYS = (
 
 
 def _any_of(words: tuple[str, ...]) -> str:
-    """Any of the words, after its first letter."""
+    """Return a pattern for any of the words, whose first letter has been matched already."""
     return "|".join(rf"(?<=[{word[0].upper()}{word[0]}])(?i:{word[1:]})" for word in words)
 
 
@@ -109,7 +109,7 @@ _COOKIE = re.compile(
     r"(?P<how>\b(?i:set-cookie|cookie)\\{0,16}[\"']?:[ \t]{0,4}\\{0,16}[\"']?[\w.-]{1,64}=)(?P<value>[^\r\n\"'\\]{6,})"
 )
 _USERINFO = re.compile(
-    # In a diff the line's sign stands right before it.
+    # In a diff the line's `+` or `-` comes right before the scheme.
     r"(?P<how>(?:(?<![\w+.-])|(?<=^[+-]))[A-Za-z][\w+.-]{1,30}:/{1,2}[^\s:/@\"'<>]{0,256}:)"
     r"(?P<value>[^\s/@\"'<>]{1,512})(?=@)",
     re.MULTILINE,
@@ -117,7 +117,7 @@ _USERINFO = re.compile(
 _LOGIN = re.compile(r"(?P<how>\blogin\s{1,8}\S{1,128}\s{1,8}password\s{1,8})(?P<value>[^\s\"'\\]+)")
 _USER = re.compile(r"(?P<how>\s(?:-u|--user)[ =]?[\"']?[\w.@+-]{1,64}:)(?P<value>[^\s\"']+)")
 _BEFORE = 300
-"""Letters before a `-u` option in which `curl` must stand."""
+"""How many characters before a `-u` option are searched for `curl`."""
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_END = "-----END"
 _PEM_LENGTH = 20_000
@@ -137,7 +137,7 @@ _MIXED = re.compile(r"(?=.*[A-Za-z])(?=.*\d)", re.DOTALL)
 
 
 def without_shapes(text: str) -> str:
-    """`text` without what looks like a key."""
+    """Return `text` without anything that looks like a key."""
     for needle, pattern in _PATTERNS.items():
         if needle in text:
             text = _compiled(pattern).sub(MARK, text)
@@ -145,14 +145,14 @@ def without_shapes(text: str) -> str:
 
 
 def shapes_in(text: str) -> Iterator[tuple[int, int]]:
-    """Where in `text` something looks like a key."""
+    """Yield the spans of `text` that look like a key."""
     for needle, pattern in _PATTERNS.items():
         if needle in text:
             yield from (match.span() for match in _compiled(pattern).finditer(text))
 
 
 def _patterns() -> Iterator[tuple[str, str]]:
-    """Each pattern by letters that occur in every text it matches: it is tried only where they occur."""
+    """Yield letters that occur in every match of a pattern, and the pattern: it is tried only where they occur."""
     for rest, prefixes in _DISTINCT.items():
         yield from ((prefix, re.escape(prefix) + rest) for prefix in prefixes.split())
     for rest, prefixes in _WORDS.items():
@@ -168,7 +168,7 @@ KNOWN_PREFIXES = tuple(" ".join((*_DISTINCT.values(), *_WORDS.values())).split()
 
 
 def without_pairs(text: str) -> str:
-    """`text` with the secret value of each such pair hidden; its name stays."""
+    """Return `text` with the secret values of names such as `password` hidden."""
     lowered = text.lower()
     if "-----begin" in lowered:
         text = _without_private_keys(text)
@@ -218,7 +218,7 @@ def _is_secret(match: re.Match[str], value: str) -> bool:
     if match["quote"]:
         return not _SPACE.search(value) and (certain or bool(_MIXED.match(value)))
     if match["how"] == "=" and match["name"].isupper():
-        return True  # as in a file of variables
+        return True  # as in a `.env` file
     if _CODE.fullmatch(value):
         return False
     if certain:
@@ -237,11 +237,11 @@ _PAIR_RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], Callable[[re.Match[st
     (_PAIR_WORDS, _FLAG, _named),
     (_PAIR_WORDS, _PAIR, _named),
 )
-"""Each pattern with words of which one occurs in every text it matches."""
+"""Words of which one occurs in every match of the pattern, the pattern, and what replaces a match."""
 
 
 def _without_private_keys(text: str) -> str:
-    """Hides each key from its first line to its last; one that is cut off, as far as it looks like a key."""
+    """Hide each private key from its first line to its last; one that is cut off, as far as it looks like a key."""
     parts: list[str] = []
     at = 0
     ends = text.find(_PEM_END)
@@ -280,9 +280,9 @@ Find = Callable[[str], Iterable[Span]]
 
 
 def without_escaped(text: str, find: Find, looks_like: Find = lambda _: ()) -> str:
-    """`text` without what is found in it once its escapes are undone; otherwise unchanged.
+    """Return `text` without what is found in it once its escapes are decoded; otherwise unchanged.
 
-    `find` gets lines of base64 joined too; `looks_like` only what has letters of keys among its escapes.
+    `find` also gets the text with wrapped base64 joined; `looks_like` only one in which an escape is a letter of keys.
     """
     spans = _spans(text, find, looks_like, _LAYERS)
     unwrapped = _WRAP.sub("", text)
@@ -300,7 +300,7 @@ def without_escaped(text: str, find: Find, looks_like: Find = lambda _: ()) -> s
 
 
 def _spans(text: str, find: Find, looks_like: Find, layers: int) -> list[Span]:
-    """The spans in `text` itself."""
+    """Return the spans in `text` itself of what is found once its escapes are decoded."""
     undone: set[str] = set()
 
     def undo(match: re.Match[str]) -> str:
@@ -321,16 +321,16 @@ def _spans(text: str, find: Find, looks_like: Find, layers: int) -> list[Span]:
 
 
 def _where(text: str, pattern: re.Pattern[str], spans: list[Span], undo: Callable[[str], str]) -> list[Span]:
-    """Maps spans of the plain text to the escaped one."""
+    """Map spans of the decoded text to the escaped one."""
     begins, shifts = [0], [0]
-    """Where in the plain text each escape's letter stands, and how much longer `text` is from behind it on."""
+    """Where each escape's letter is in the decoded text, and how much longer `text` is after it."""
     for match in pattern.finditer(text):
         letter = undo(match.group())
         begins.append(match.start() - shifts[-1])
         shifts.append(shifts[-1] + len(match.group()) - len(letter))
 
     def at(place: int) -> int:
-        """Where a letter of the plain text begins: an escape's own, before what made `text` longer."""
+        """Return where a letter of the decoded text begins in `text`: that of an escape, where the escape begins."""
         last = bisect_right(begins, place) - 1
         return place + (shifts[last - 1] if last and begins[last] == place else shifts[last])
 
@@ -339,7 +339,7 @@ def _where(text: str, pattern: re.Pattern[str], spans: list[Span], undo: Callabl
 
 @lru_cache(8192)
 def _letter(escape: str) -> str:
-    """The character an escape stands for."""
+    """Return the character an escape stands for."""
     first, word = escape[0], escape.lstrip(_STARTS).removesuffix(";")
     if first == "&":
         word = word.replace("amp;", "")

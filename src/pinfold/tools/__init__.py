@@ -1,4 +1,4 @@
-"""One registry of everything the agent can call."""
+"""The registry of everything the agent can call."""
 
 from pinfold.tools.arguments import Argument
 from pinfold.tools.registry import PYTHON, SHOWN, Registry

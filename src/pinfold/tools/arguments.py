@@ -1,4 +1,4 @@
-"""What a tool takes: read from a function's signature and docstring, as a JSON schema, and checked by pydantic."""
+"""The arguments of a tool: read from signature and docstring, described as JSON schema, and checked by pydantic."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 TAKEN = "use str, int, float, bool, list, dict, Literal, a dataclass or a pydantic model"
 
 _FAULTS = 5
-"""Reported of one call."""
+"""Maximum number reported for one call."""
 _GIVEN = 60
 
 _PLAIN_ARGUMENT = re.compile(r"    (\w+): (\S.*\S)")
 _MARKUP = re.compile(r"^([ \t:@-]|\w+:\s*$)", re.MULTILINE)
-"""A line that is indented, or may begin or underline a section."""
+"""A line that is indented, or may start or underline a section of a docstring."""
 
 REQUIRED: Final = inspect.Parameter.empty
-"""The default of an argument that has none."""
+"""Stands for the default of an argument without one."""
 Hint: TypeAlias = Any
-"""A type, as an annotation has it; or the name of one that is not there yet."""
+"""A type annotation, or the name of a type that is not defined yet."""
 JSON_TYPES: Final[Mapping[str, Hint]] = {
     "string": str,
     "integer": int,
@@ -65,7 +65,7 @@ class Argument(Struct, frozen=True, kw_only=True):
 
     @property
     def takes_text(self) -> bool:
-        """Whether a text is a good value as it stands."""
+        """True if it accepts a string."""
         hint = bare(self.hint)
         plain = [bare(member) for member in members(hint)] or [hint]
         return any(
@@ -75,13 +75,13 @@ class Argument(Struct, frozen=True, kw_only=True):
 
     @property
     def takes_structure(self) -> bool:
-        """Whether it wants a list or an object, and no text."""
+        """True if it accepts a list or an object, and no string."""
         return not self.takes_text and bare(self.hint) not in _SCALARS
 
 
 class Described(Struct, frozen=True):
     text: str
-    """Without the sections on parameters, results and errors."""
+    """The docstring without its sections on parameters, results and errors."""
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -90,12 +90,12 @@ def describe_function(function: Callable[..., object]) -> Described:
 
 
 def read_docstring(text: str) -> Described:
-    """Google, NumPy and reST style."""
+    """Read a docstring in Google, NumPy or reST style."""
     if "\n" not in text:
         return Described(text)
     head, _, arguments = text.partition("\n\nArgs:\n")
     lines = [_PLAIN_ARGUMENT.fullmatch(line) for line in arguments.splitlines()]
-    if all(lines) and not _MARKUP.search(head):  # as ours are: the library takes a twentieth of a start
+    if all(lines) and not _MARKUP.search(head):  # as in our own: importing the parser takes 5 % of a start
         return Described(head.strip(), {line[1]: line[2] for line in lines if line})
     from docstring_parser import ParseError, parse
 
@@ -108,7 +108,7 @@ def read_docstring(text: str) -> Described:
 
 
 def read_signature(function: Callable[..., object], title: str, said: Described) -> tuple[Argument, ...]:
-    """What `function` takes by name, or BadTool with what to change."""
+    """Return the arguments that `function` takes by name. Raises BadTool with what to change."""
     hints = _hints(function, title)
     found: list[Argument] = []
     for parameter in inspect.signature(function).parameters.values():
@@ -135,7 +135,7 @@ def _hints(function: Callable[..., object], title: str) -> Mapping[str, Hint]:
         plain = type(plain).__call__
     try:
         return get_type_hints(plain, include_extras=True)
-    except NameError:  # a type that is made further down: it is there when the tool is used
+    except NameError:  # a type defined later in the module: it exists when the tool is called
         return {}
     except (SyntaxError, TypeError, AttributeError) as error:
         raise BadTool(f"{title} cannot be a tool: its types cannot be read: {error}") from error
@@ -156,12 +156,12 @@ def bare(hint: Hint) -> Hint:
 
 
 def members(hint: Hint) -> tuple[Hint, ...]:
-    """Of a union."""
+    """Return the members of a union; empty for other types."""
     return typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else ()
 
 
 def schema_of(arguments: Sequence[Argument], model: Callable[[], type[pydantic.BaseModel]]) -> dict[str, Json]:
-    """Made without pydantic where every type is plain: importing it takes 0.1 s."""
+    """Build the schema, without pydantic if every type is plain: importing it takes 0.1 s."""
     properties: dict[str, Json] = {}
     for argument in arguments:
         told = schema_of_type(argument.hint)
@@ -181,12 +181,12 @@ def schema_of(arguments: Sequence[Argument], model: Callable[[], type[pydantic.B
 
 
 def schema_of_result(function: Callable[..., object], title: str) -> dict[str, Json] | None:
-    """Of the type it says it returns; None where it says nothing, or only pydantic could tell."""
+    """Return the schema of the annotated result; None if there is none, or only pydantic could describe it."""
     return schema_of_type(_hints(function, title).get("return", Any)) or None
 
 
 def schema_of_type(hint: Hint) -> dict[str, Json] | None:
-    """The schema of a type that needs no pydantic to be understood."""
+    """Return the schema of a plain type; None if it needs pydantic."""
     if isinstance(hint, type) and hint in _SCALARS:
         return {"type": _SCALARS[hint]}
     if hint is Any:
@@ -200,7 +200,7 @@ def schema_of_type(hint: Hint) -> dict[str, Json] | None:
         return {"enum": list(parts), "type": "string"}
     if union := members(hint):
         told = [schema_of_type(member) for member in union]
-        # None last, as pydantic has it.
+        # Only with None last, to match pydantic's order.
         return {"anyOf": told} if None not in told and type(None) not in union[:-1] else None
     if origin is list and (inner := schema_of_type(parts[0])) is not None:
         return {"items": inner, "type": "array"}
@@ -220,13 +220,13 @@ def _by_pydantic(model: type[pydantic.BaseModel]) -> dict[str, Json]:
     from pydantic.json_schema import PydanticJsonSchemaWarning
 
     with warnings.catch_warnings():
-        # A default that JSON cannot hold is left out of the schema, and that is all.
+        # A default that JSON cannot hold is left out of the schema: no reason to warn.
         warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
         return _trim_schema(model.model_json_schema())
 
 
 def _trim_schema(schema: Json) -> Json:
-    """Without titles, which say the names again, and without `null` where leaving out does the same."""
+    """Drop titles, which repeat the names, and `null` where omitting the argument means the same."""
     if not isinstance(schema, dict):
         return schema
     told = {key: value for key, value in cast("dict[str, Json]", schema).items() if key != "title"}
@@ -243,7 +243,7 @@ def _trim_schema(schema: Json) -> Json:
 
 
 def drop_null(schema: Mapping[str, Json]) -> Mapping[str, Json]:
-    """An optional argument need not be nullable as well."""
+    """Drop `null` from the type of an argument whose default is None."""
     match schema:
         case {"anyOf": [{**only}, {"type": "null"}], "default": None, **rest}:
             return {**only, **rest}
@@ -252,14 +252,14 @@ def drop_null(schema: Mapping[str, Json]) -> Mapping[str, Json]:
 
 
 def model_of(title: str, arguments: Sequence[Argument], hints: Mapping[str, Hint]) -> type[pydantic.BaseModel]:
-    """The pydantic model that checks the arguments, or BadTool. `hints` resolve types that were only names before."""
+    """Create the pydantic model that checks the arguments. `hints` resolve types known only by name. Raises BadTool."""
     import pydantic
 
     fields: dict[str, Any] = {}
     for number, argument in enumerate(arguments):
         hint = hints.get(argument.name, argument.hint)
         description = argument.description or None
-        # Under names of our own: `schema`, `copy` or `_x` are fine parameters but no fields for pydantic.
+        # Generated field names: `schema`, `copy` or `_x` are valid parameters, but not valid pydantic fields.
         alias = pydantic.Field(alias=argument.name, description=description)
         default = ... if argument.is_required else argument.default
         fields[f"p{number}"] = (Annotated[hint, alias], default)
@@ -290,7 +290,7 @@ def _why(arguments: Sequence[Argument], hints: Mapping[str, Hint], error: Except
 def check_arguments(
     tool: str, model: type[pydantic.BaseModel], arguments: Sequence[Argument], args: Json
 ) -> dict[str, Any]:
-    """The arguments as the function takes them, or ToolFailed saying exactly what to fix."""
+    """Return the arguments converted for the function. Raises ToolFailed with exactly what to fix."""
     import pydantic
 
     if not isinstance(args, Mapping):
@@ -349,7 +349,7 @@ _WORDS = {
 
 
 def describe_misfit(error: ValidationError, kind: Hint) -> tuple[str, str]:
-    """Where a value does not fit the type it was to be converted to, by names with dots between, and what should be there."""
+    """Return the dotted path at which a value did not fit its type, and a phrase for what should be there."""
     said, _, where = str(error).partition(" - at `")
     is_key, path = where.startswith("key` in `"), where.strip("`").rpartition("$")[2].strip(".")
     for name in filter(None, path.split(".")):
@@ -367,7 +367,7 @@ def describe_misfit(error: ValidationError, kind: Hint) -> tuple[str, str]:
 
 
 def nearest_of(name: str, known: Sequence[str]) -> str:
-    """What to write instead of a name that is none of these."""
+    """Return advice for a name that is not among `known`."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=1)
@@ -375,7 +375,7 @@ def nearest_of(name: str, known: Sequence[str]) -> str:
 
 
 def short(value: object) -> str:
-    """A value as JSON, cut, for a message."""
+    """Return a value as shortened JSON, for a message."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):

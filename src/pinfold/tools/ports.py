@@ -1,4 +1,4 @@
-"""What tools need from the app, which puts the concrete things in."""
+"""Protocols for what tools need; the app provides the implementations."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Ran(Protocol):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What was done about it, a line each."""
+        """What the sandbox did about it, such as rolling back, one line each."""
         ...
 
 
 class Inside(Protocol):
-    """The session: what runs here can reach exactly what its code can."""
+    """The session: a program that runs here can reach exactly what the session's code can."""
 
     async def command(
         self,
@@ -46,31 +46,31 @@ class Inside(Protocol):
         workdir: str = "",
         env: Mapping[str, str] | None = None,
     ) -> Ran:
-        """Run a program and wait for it. `python3` is the one the cells run in."""
+        """Run a program and wait for it. `python3` is the interpreter of the cells."""
         ...
 
 
 Kept: TypeAlias = Callable[[str], bytes | None]
-"""A result that was too long to be shown whole, by its handle."""
+"""Returns the whole of a result that was too long to show, by its handle."""
 
 
 class Host(Protocol):
-    """The user's own machine, outside the sandbox. Whether a command may run there was decided before."""
+    """The user's own machine, outside the sandbox. Policy has already allowed each command."""
 
     async def run(self, command: str, *, workdir: str, timeout_s: float) -> Ran: ...
 
 
 class Fetched(Struct, frozen=True, kw_only=True):
-    """What a server answered."""
+    """An HTTP response."""
 
     status: int
     url: str
-    """Where it came from in the end."""
+    """The final URL, after redirects."""
     mime: str
-    """The content type as the server gave it, parameters included."""
+    """The content type header, parameters included."""
     body: bytes
     is_cut: bool
-    """There was more of the body than was asked for."""
+    """True if the body was longer than the limit."""
     sent: tuple[Sent, ...]
 
 
@@ -80,14 +80,14 @@ class Web(Protocol):
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None, timeout_s: float, max_bytes: int
     ) -> Fetched:
-        """Raises BadCall with words for the model. `headers` go to the host of `url` and to no other."""
+        """Send a request; `headers` go to the host of `url` only. Raises BadCall with a message for the model."""
         ...
 
 
 class Ports(Struct, frozen=True, kw_only=True):
-    """What declared tools run with; a missing one is reported when it is needed."""
+    """The ports of declared tools; a call that needs a missing one reports it."""
 
     inside: Inside | None = None
     web: Web | None = None
     secret: Callable[[str, str], str | None] | None = None
-    """The value of a secret by its name, if the user has set it for this host."""
+    """Returns a secret by name and host, if the user has set it for that host."""

@@ -1,6 +1,6 @@
-"""Every tool of a session by name: shown to the model, called with checked arguments. Decides no permissions.
+"""The tools of a session by name: which ones the model is shown, and calls with checked arguments. No permissions here.
 
-Tools of other packages are their entry points `pinfold.tools`.
+Other packages add tools through the entry point group `pinfold.tools`.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ PYTHON = ToolSchema(
 )
 _CODE = (Argument(name="code", hint=str),)
 SHOWN = ("python", "shell", "read_file", "edit_file", "ask_user")
-"""Told to the model in full when it is not told of all; the rest are named in one line."""
+"""Tools whose schema the model gets by default; the others are named in one line."""
 ANSWER = "answer"
-"""Called by code only."""
+"""A tool that only code calls."""
 FITTING = 4
-"""Tools that are told with a message of the user's."""
+"""Maximum number of tools suggested with a message of the user."""
 _NAMED = 12
-"""Tools named to a model that called one that is not there."""
+"""Maximum number of tools listed when the model called an unknown one."""
 _CATALOGUE = (
     "More tools are Python functions: `from servers.{} import {}`, then call or await it; "
     '`servers.search("words")` finds them, `help(f)` explains one. Servers: {}.'
 )
 _CACHED = 256
-"""Results that are kept, the newest."""
+"""Maximum number of cached results; the oldest go first."""
 _CACHED_CHARS = 4_000_000
 _CATALOGUED = 8
-"""Servers of the one line."""
+"""Maximum number of servers in the catalogue line."""
 
 
 class Registry:
     """`enable` and `disable` are names or patterns such as `web_*`; `enable` None means all.
 
-    A disabled tool is not told and cannot be called.
+    A disabled tool is not shown and cannot be called.
     """
 
     def __init__(
@@ -67,27 +67,27 @@ class Registry:
         disable: Iterable[str] = (),
     ) -> None:
         self._every: dict[str, AnyTool | None] = {PYTHON.name: None}
-        """Those that are switched off too."""
+        """All tools by name, disabled ones included."""
         self._own: dict[str, tuple[AnyTool, ...]] = {}
         self._put: dict[str, tuple[AnyTool, ...]] = {}
         self._shown: tuple[str, ...] | None = None
         self._cache: dict[str, Result] = {}
-        """Results of tools that allow it, by call."""
+        """Results of tools with `cache`, by call."""
         self._index: Index | None = None
-        """Of what servers have, once it is asked for."""
+        """Search index of the servers' tools; built on first use."""
         for tool in tools:
             self.add(tool)
         self._wanted = None if enable is None else self._patterns("tools.enable", enable)
         self._unwanted = self._patterns("tools.disable", disable)
         for tool in self._callable():
             if tool.parameters is None:
-                # A type without a JSON schema is reported now, not in the middle of a turn.
+                # Report a type without a JSON schema now, not in the middle of a turn.
                 _ = tool.schema
 
     def put(self, server: str, tools: Iterable[AnyTool]) -> None:
-        """From now on this is all that this server has; nothing, if it is not known yet.
+        """Set the tools of a server; empty if they are not known yet.
 
-        It stands in the place of built-in tools of that module, which can still be called by their names.
+        They replace the built-in tools of that module, which can still be called by name.
         """
         for tool in self._put.get(server, ()):
             self._every.pop(tool.name, None)
@@ -96,12 +96,12 @@ class Registry:
         self._every.update((tool.name, tool) for tool in self._put[server])
 
     def remove(self, server: str) -> None:
-        """Forget a server that was put."""
+        """Forget a server added with `put`."""
         self.put(server, ())
         del self._put[server]
 
     def add(self, tool: AnyTool) -> None:
-        """One more of our own. Raises BadTool where its name is taken."""
+        """Add a tool. Raises BadTool if its name is taken."""
         if tool.name in self._every:
             raise BadTool(f"two tools are called {tool.name!r}; give one another name")
         self._own[tool.server] = (*self._own.get(tool.server, ()), tool)
@@ -116,19 +116,19 @@ class Registry:
     def _patterns(self, key: str, given: Iterable[str]) -> tuple[str, ...]:
         patterns = tuple(given)
         for pattern in patterns:
-            # A name with a dot belongs to a server and is known once that has started.
+            # A name with a dot belongs to a server, and is known only once that has started.
             is_exact = not any(sign in pattern for sign in "*?[.")
             if is_exact and pattern not in self._every and pattern not in BUILT_IN:
                 raise BadTool(f"{key} names {pattern!r}: {_no_such(pattern, self._every)}")
         return patterns
 
     def show(self, shown: Iterable[str] | None) -> None:
-        """From now on the model is told of these in full; None for all. The others can be called just as well."""
+        """Set the tools whose schemas the model is shown; None for all. The others can still be called."""
         self._shown = None if shown is None else tuple(shown)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that can be called."""
+        """Names of all tools that can be called."""
         return tuple(name for name in self._every if self._is_on(name))
 
     @property
@@ -146,7 +146,7 @@ class Registry:
         return tuple(told)
 
     def catalogue(self) -> str:
-        """A line on what `schemas` leaves out; its length does not grow with the number of tools."""
+        """Return a line about the tools that `schemas` leaves out. Its length does not grow with their number."""
         servers = {
             server: hidden
             for server, tools in self.servers.items()
@@ -163,7 +163,7 @@ class Registry:
         )
 
     def fitting(self, text: str, *, without: Collection[str] = (), used: Collection[str] = ()) -> list[str]:
-        """Tools of servers that may be of use for what a user says, a line each; `without` those lines.
+        """Return one line for each tool of a server that may help with the user's message, except lines in `without`.
 
         `used` are servers that were called before.
         """
@@ -183,9 +183,9 @@ class Registry:
         return self._every.get(name) if self._is_on(name) else None
 
     def action(self, tool: str, args: Json) -> Action:
-        """What a call proposes, with names and arguments as they are meant.
+        """Build the action for a call, with corrected names and arguments.
 
-        A call that makes no sense stays a call: it fails when it is run, and says why.
+        A call that makes no sense stays a call: it fails with a reason when it runs.
         """
         name, meant = self._resolve_call(tool, args)
         match name, meant:
@@ -195,7 +195,7 @@ class Registry:
                 return CallTool(tool=name, args=meant)
 
     def _resolve_call(self, name: str, args: Json) -> tuple[str, Json]:
-        """A tool that is switched off still owns its name."""
+        """Correct name and arguments. A disabled tool keeps its name: it is never taken for another tool."""
         if name not in self._every:
             name, args = split_verb(name, args)
         found = [(one, self._meant_args(one, args)) for one in meant_tools(name, self._every)]
@@ -209,7 +209,7 @@ class Registry:
                 return fit[0] if len(fit) == 1 else (name, args)
 
     def _arguments(self, name: str) -> tuple[Argument, ...] | None:
-        """None where the tool is switched off."""
+        """Return the tool's arguments; None if it is disabled."""
         tool = self.get(name)
         return _CODE if name == PYTHON.name else tool.arguments if tool else None
 
@@ -223,9 +223,9 @@ class Registry:
         return isinstance(args, Mapping) and needed <= args.keys() <= {one.name for one in arguments}
 
     async def call(self, name: str, args: Json) -> Result:
-        """What comes of it, or ToolFailed with words for the model.
+        """Call a tool and return its result. Raises ToolFailed with a message for the model.
 
-        Names are taken literally here: what was judged under one name is not run under another.
+        Names are not corrected here: a call that policy judged under one name must not run under another.
         """
         tool = self.get(name)
         if tool is None:
@@ -238,7 +238,7 @@ class Registry:
         if tool.trust == "untrusted":
             result = replace(result, untrusted=True)
         if key:
-            # A repeated call sends nothing.
+            # A call answered from the cache sends nothing.
             self._cache[key] = replace(result, sent=(), notices=())
             while len(self._cache) > _CACHED or sum(len(one.text) for one in self._cache.values()) > _CACHED_CHARS:
                 del self._cache[next(iter(self._cache))]
@@ -260,7 +260,7 @@ def _cache_key(name: str, args: Json) -> str | None:
 
 
 def _briefly(tool: AnyTool) -> ToolSchema:
-    """Drop what the model does not need; every request pays for it."""
+    """Drop what the model does not need, since the schema costs tokens in every request."""
     schema, untold = tool.schema, tool.untold
     parameters = {key: value for key, value in schema.parameters.items() if key != "additionalProperties"}
     properties = cast("Mapping[str, Mapping[str, Json]]", parameters.get("properties", {}))
@@ -290,7 +290,7 @@ GROUP = "pinfold.tools"
 
 
 def find_entry_points() -> Mapping[str, EntryPoint]:
-    """By name; nothing is imported."""
+    """Return the entry points by name, without importing them."""
     if not _is_any():
         return {}
     from importlib.metadata import entry_points
@@ -299,7 +299,7 @@ def find_entry_points() -> Mapping[str, EntryPoint]:
 
 
 def _is_any() -> bool:
-    """Whether any package declares such an entry point. `importlib.metadata` takes ten times as long to say no."""
+    """True if a package declares such an entry point. `importlib.metadata` takes ten times as long to find none."""
     files = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
     with suppress(OSError):
         return any(f"[{GROUP}]".encode() in file.read_bytes() for file in files)
@@ -307,7 +307,7 @@ def _is_any() -> bool:
 
 
 def load_plugins() -> Loaded:
-    """The tools of all entry points; one that is broken is named and left out."""
+    """Load the tools of all entry points; leave out and report broken ones."""
     tools: list[AnyTool] = []
     faults: list[str] = []
     for _, point in sorted(find_entry_points().items()):

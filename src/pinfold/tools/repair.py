@@ -1,7 +1,7 @@
-"""Corrects calls that are written a little wrongly: names that other agents use, JSON inside text, `null`.
+"""Corrects slightly wrong calls: names that other agents use, JSON inside text, `null`.
 
-Runs before policy judges the call, so that what is judged is what runs. Only unambiguous calls are corrected; a name
-of an existing tool is never changed.
+Runs before policy judges the call, so that policy judges exactly what runs. Only unambiguous calls are corrected; the
+name of an existing tool is never changed.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pinfold.tools.arguments import Argument
 
 _NAMES: Mapping[str, Mapping[str, str]] = tomllib.loads(Path(__file__).with_name("aliases.toml").read_text("utf-8"))
 BUILT_IN = frozenset(_NAMES["tools"])
-"""Every tool that comes with Pinfold, whether a session has it or not."""
+"""Names of all built-in tools, whether a session has them or not."""
 
 _VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("grep", "output_mode"): {"files_with_matches": "files", "content": "lines"}
 }
 _BARE = "input"
-"""The name for a text that came instead of named arguments."""
+"""Argument name for plain text given instead of named arguments."""
 _VERBS = ("operation", "action", "command", "op")
-"""Arguments that say which tool of several is meant, where others have one tool for all: `memory` with `store`, `search`."""
+"""Arguments that choose an operation in other agents' tools: `memory` with `store` or `search`."""
 _REMARKS = frozenset({"description", "explanation", "language", "purpose", "reason", "reasoning", "thought", "title"})
-"""Arguments that models add and no built-in tool uses."""
+"""Arguments that models add although no built-in tool has them."""
 _WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "kwargs", "properties"})
 _PREFIXES = ("functions.", "tools.", "default_api.", "function.", "tool.")
 
 
 def fold_name(name: str) -> str:
-    """The same for `ReadFile`, `read-file` and `read_file`."""
+    """Return the same key for `ReadFile`, `read-file` and `read_file`."""
     return name.replace("-", "").replace("_", "").casefold()
 
 
@@ -50,12 +50,12 @@ _ARGUMENTS_BY_ALIAS = _by_alias(_NAMES["arguments"])
 
 
 def other_names(name: str) -> tuple[str, ...]:
-    """The built-in tools that go by `name` elsewhere."""
+    """Return the built-in tools that other agents call `name`."""
     return _TOOLS_BY_ALIAS.get(fold_name(name), ())
 
 
 def meant_tools(name: str, known: Collection[str]) -> tuple[str, ...]:
-    """The existing tools that `name` may mean, most literal first; an existing name means itself."""
+    """Return the existing tools that `name` may mean, most literal first. An existing name means only itself."""
     if name in known:
         return (name,)
     for prefix in _PREFIXES:
@@ -68,7 +68,7 @@ def meant_tools(name: str, known: Collection[str]) -> tuple[str, ...]:
 
 
 def split_verb(name: str, given: Json) -> tuple[str, Json]:
-    """`memory.store` with the other arguments, for a tool `memory` that was called with the operation `store`."""
+    """Turn a call of `memory` with the operation `store` into a call of `memory.store` without that argument."""
     args = _parse_json(given) if isinstance(given, str) else given
     if isinstance(args, Mapping):
         args = cast("Mapping[str, Json]", args)
@@ -79,7 +79,7 @@ def split_verb(name: str, given: Json) -> tuple[str, Json]:
 
 
 def meant_args(tool: str, arguments: Sequence[Argument], aliases: Mapping[str, str], given: Json) -> Json:
-    """The arguments under the tool's own names; what cannot be understood stays as it is, for the error message."""
+    """Return the arguments under the tool's own names. Unknown ones stay as they are, for the error message."""
     args = _as_object(given, arguments)
     if not isinstance(args, dict):
         return given
@@ -92,7 +92,7 @@ def meant_args(tool: str, arguments: Sequence[Argument], aliases: Mapping[str, s
         targets = _targets(name, known, aliases)
         free = [target for target in targets if target not in args]
         if not targets and (tool == "python" or (tool in BUILT_IN and fold_name(name) in _REMARKS)):
-            continue  # code says all there is to say
+            continue  # an extra remark, or anything besides the code
         if len(free) == 1 and free[0] not in meant:
             meant[free[0]] = value
         else:
@@ -104,7 +104,7 @@ def meant_args(tool: str, arguments: Sequence[Argument], aliases: Mapping[str, s
 
 
 def _as_object(given: Json, arguments: Sequence[Argument]) -> dict[str, Json] | None:
-    """The arguments out of JSON in a text, or out of one wrapper too many."""
+    """Return the arguments as an object, also from JSON text or with a superfluous wrapper removed."""
     if given is None:
         return {}
     if isinstance(given, str):

@@ -1,4 +1,4 @@
-"""What comes of a call: a result, as text for the model and as a value for code, or an error by who can fix it."""
+"""The outcome of a call: a result, with text for the model and a value for code, or an error by who can fix it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PICTURES = (
 
 
 class ToolError(PinfoldError):
-    """Base.
+    """Base class.
 
     ToolError
-      BadTool       the author's: a function or a file that cannot be a tool, a name in the config that is none
-      BadCall       raised by a tool: it cannot do what it was asked for; no fault of its own, unless it says so
-      ToolFailed    shown to the model: unknown name, wrong arguments, or the tool's own failure
+      BadTool       for the author: a function or file that cannot be a tool, or an unknown name in the configuration
+      BadCall       raised by a tool that cannot do what was asked; not a failure of the tool unless `at_fault`
+      ToolFailed    shown to the model: unknown name, wrong arguments, or a failure of the tool
     """
 
 
@@ -44,13 +44,13 @@ class _CallError(ToolError):
     ) -> None:
         super().__init__(message)
         self.at_fault = at_fault
-        """The tool itself failed; it was not merely called wrongly."""
+        """True if the tool itself failed, and was not just called wrongly."""
         self.may_have_happened = may_have_happened
-        """It was given up while it ran."""
+        """True if the call was abandoned while it ran, so that its effect is unknown."""
         self.untrusted = untrusted
         """The message may hold text that the user did not write."""
         self.sent = sent
-        """What had left this machine by then."""
+        """Data sent from this machine before the failure."""
 
 
 class BadCall(_CallError): ...
@@ -60,23 +60,23 @@ class ToolFailed(_CallError): ...
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """A tool may return one itself where text and value are not the same thing."""
+    """The result of a call. A tool may return one itself if its text differs from its value."""
 
     text: str
     """For the model; the caller limits its length."""
     value: Json = None
-    """For a cell that called: what JSON can hold, with bytes and tables (`Arrow`) anywhere inside."""
+    """For the calling cell: JSON, with bytes and tables (`Arrow`) anywhere inside."""
     untrusted: bool = False
-    """It may hold text that the user did not write."""
+    """True if it may hold text that the user did not write."""
     sent: tuple[Sent, ...] = ()
     notices: tuple[str, ...] = ()
-    """For the user."""
+    """Messages for the user."""
     outcome: Literal["ok", "error", "timeout"] = "ok"
-    """Of what it ran: a command that failed has a result all the same."""
+    """Outcome of a command it ran: a failed command also has a result."""
 
 
 def as_result(returned: object) -> Result:
-    """What a function returned, as text and as value."""
+    """Convert what a function returned to a Result."""
     match returned:
         case Result():
             return returned
@@ -102,7 +102,7 @@ def _structured_result(returned: object) -> Result:
     try:
         value = _plain(returned)
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_describe_bytes)
-        text.encode()  # a lone surrogate has no place in JSON
+        text.encode()  # raises for a lone surrogate, which JSON cannot hold
     except (PydanticSerializationError, ValueError, RecursionError):
         text = repr(returned)
         return Result(text=text, value=text)
@@ -110,7 +110,7 @@ def _structured_result(returned: object) -> Result:
 
 
 def _plain(value: Json) -> Json:
-    """As JSON would have it, but for bytes, which stay what they are."""
+    """Convert to JSON values, but keep bytes as they are."""
     match value:
         case None | bool() | int() | float() | bytes() if type(value).__module__ in ("builtins", Arrow.__module__):
             return value

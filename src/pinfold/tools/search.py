@@ -1,4 +1,4 @@
-"""Finds tools by words as people write them, and shows what a call of each needs. Starts no server."""
+"""Finds tools by everyday words, and shows how to call them. Starts no server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def squash_name(name: str) -> str:
 
 
 def is_slip(one: str, other: str) -> bool:
-    """One letter is missing, wrong or too many, or two have changed places."""
+    """True if the words differ by one missing, wrong or extra letter, or by two swapped ones."""
     short, long = sorted((one, other), key=len)
     if len(short) < 4 or len(long) - len(short) > 1 or short[0] != long[0]:
         return False
@@ -67,7 +67,7 @@ def is_slip(one: str, other: str) -> bool:
 
 @lru_cache(20_000)
 def stem_of(word: str) -> str:
-    """Without the endings of English: `queries`, `querying` and `query` are one, `deletion` and `deletes` too."""
+    """Remove English endings: `queries`, `querying` and `query` have one stem, as have `deletion` and `deletes`."""
     word = word.lower()
     if len(word) < 4 or not word.isascii():
         return word
@@ -114,11 +114,11 @@ MEANS = {
     }.items()
     for stem in map(stem_of, people.split())
 }
-"""Synonyms: the stem of what people say, and what tools call it."""
+"""Synonyms: from the stem of a user's word to the words that tools use."""
 
 
 def meant_by(text: str) -> Iterator[str]:
-    """Synonyms that tools use for the words of a message."""
+    """Yield words that tools use for the words of a message."""
     for word in WORD.findall(_TO_ME.sub("", text)):
         yield from MEANS.get(stem_of(word), "").split()
     if path := _PATH.search(text):
@@ -131,20 +131,20 @@ LIMIT = 8
 _IDENTIFIER = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
 _SENTENCE_END = re.compile(r"[.:!]\s+|\n+")
 _MANY = 3
-"""Tools a server must have before sentences that all descriptions share are dropped."""
+"""Number of tools from which on sentences that all descriptions of a server share are dropped."""
 _CLAUSE = re.compile(r"[,:;(]| - ")
 _QUERY_CHARS = 400
 _QUERY_WORDS = 24
 _MESSAGE_CHARS = 4_000
 _MESSAGE_WORDS = 200
 _TELLING = 0.22
-"""Least score to be told with a message, as a share of the score of a word that only one tool has."""
+"""Least score for a suggestion with a message, as a share of the score of a word that only one tool has."""
 _FITTING = 0.3
-"""Least score to be told with a message, as a share of the best."""
+"""Least score for a suggestion with a message, as a share of the best score."""
 _AGAIN = 3.0
 """Factor for tools of a server that was used before."""
 _ASKED = 1.6
-"""Factor for tools that only read, where the message is a question."""
+"""Factor for tools that only read, if the message is a question."""
 _TEXT_CHARS = 2_000
 _PARAMETERS = 40
 _PARAMETER_CHARS = 160
@@ -152,27 +152,27 @@ _VALUES = 20
 _DETAIL_CHARS = 800
 _SERVERS = 20
 
-# The weight of a word by where it stands.
+# The weight of a word by where it occurs.
 _NAME, _SERVER, _SENTENCE, _TEXT, _PARAMETER, _PARAMETER_TEXT = 5.0, 3.0, 2.0, 0.7, 1.0, 0.3
 _SATURATION = 1.6
 _PART = 0.5
-"""Factor for a word that shares only its beginning: `repo`, `repository`."""
+"""Factor for a word that only starts the same: `repo`, `repository`."""
 _SAME_FORM = 0.5
-"""Added for a word in the very form that was asked for: `issues` asks for more than one."""
+"""Added for the exact form of a word: a search for `issues` means more than one."""
 _MEANT = 0.5
-"""Factor for a synonym of a word that was said."""
+"""Factor for a synonym of a searched word."""
 _LIKE = 0.3
-"""Factor for a word that is spelled nearly so."""
+"""Factor for a word of similar spelling."""
 _EXACT = 1e9
-"""The score of a tool that is asked for by its name."""
+"""The score of a tool that is searched by its name."""
 _FULL = 4
 """Hits shown with types; the others show the names of required arguments only."""
 _LEAST = 3
-"""Hits that are shown even if they are poor: the best one may be the wrong one."""
+"""Hits to show even if their scores are poor: the best one may be the wrong one."""
 _RELATED = 0.4
-"""Least score to be shown, as a share of the best."""
+"""Least score to be shown, as a share of the best score."""
 _ELSEWHERE = 0.6
-"""Factor for tools of another server than the one that was named."""
+"""Factor for tools of servers other than the named one."""
 _DOMINANT = 2.0
 """A first hit that scores this many times the second is shown in detail."""
 
@@ -192,7 +192,7 @@ class _Entry(Struct, frozen=True):
 
 
 def search(words: str, tools: Iterable[AnyTool], limit: int = LIMIT) -> list[str]:
-    """The tools that fit best, each as a line that is enough to call it. The index of the last tools is cached."""
+    """Return the best matching tools, each as a line that suffices to call it. Caches the index of the last tools."""
     given = tuple(tools)
     if not _last or len(_last[0][0]) != len(given) or not all(map(is_, _last[0][0], given)):
         _last[:] = [(given, Index(given))]
@@ -215,14 +215,14 @@ class Index:
         self._forms: list[str] = []
 
     def search(self, words: str, limit: int = LIMIT) -> list[str]:
-        """Never empty: where nothing fits, it says so and lists the servers."""
+        """Return the best matches. Never empty: without a match, a line says so and lists the servers."""
         if not self._entries:
             self._read()
         asked = words[:_QUERY_CHARS]
         scores = self._scores(asked)
         exact = self._named.get(squash_name(asked), [])
         scores |= dict.fromkeys(exact, _EXACT)
-        if len(WORD.findall(asked)) > 1 and exact:  # one word may be a name, or what many tools are about
+        if len(WORD.findall(asked)) > 1 and exact:  # a single word may be a name or just a topic
             scores = dict.fromkeys(exact, _EXACT)
         ranked = sorted(scores, key=lambda at: -scores[at])[: max(limit, 1)]
         if not ranked:
@@ -238,9 +238,9 @@ class Index:
         return lines
 
     def fitting(self, text: str, limit: int, *, without: Collection[str] = (), used: Collection[str] = ()) -> list[str]:
-        """Lines of tools that may help with a message; empty where none shares a rare enough word with it.
+        """Return lines of tools that may help with a message; empty if none shares a rare enough word with it.
 
-        Tools of servers in `used` score higher: conversations stay with their subject.
+        Tools of servers in `used` score higher, since a conversation tends to stay with its subject.
         """
         if not self._entries:
             self._read()
@@ -254,7 +254,7 @@ class Index:
             if asks and tool.effect == "pure":
                 scores[at] *= _ASKED
         least = max(_TELLING * self._rarity(1), _FITTING * max(scores.values(), default=0.0))
-        # The name of a server is in each of its tools, so that as a word it tells them not apart, and counts little.
+        # A server's name scores low as a word, because all its tools share it; so a message with the name counts here.
         stems = stems_of(said)
         named = {server for server, module in self._modules.items() if set() < stems_of(module) <= stems}
         best = [at for at in scores if scores[at] >= least or self._entries[at].tool.server in named]
@@ -264,7 +264,7 @@ class Index:
         return list(islice((line for line in lines if line not in without), limit))
 
     def _named_by(self, at: int) -> list[int]:
-        """Tools that this one's author names: mostly where an argument comes from."""
+        """Return tools named in this tool's description: mostly they provide values for its arguments."""
         tool = self._entries[at].tool
         told = [tool.description[:_TEXT_CHARS], *(description for _, description, _ in _parameters(tool))]
         words = set(_IDENTIFIER.findall(" ".join(told)))
@@ -306,7 +306,7 @@ class Index:
             for at, weight in self._postings.get(f"={word}", {}).items():
                 found[at] = found.get(at, 0.0) + _SAME_FORM * weight
             rarity = share * self._rarity(len(found))
-            if found or stem not in MEANS:  # what tools call otherwise is looked for by that
+            if found or stem not in MEANS:  # a word unknown to tools is covered by its synonyms
                 whole += rarity
             for at, weight in found.items():
                 scores[at] = scores.get(at, 0.0) + rarity * weight / (_SATURATION + weight)
@@ -325,7 +325,7 @@ class Index:
         return math.log(1 + (len(self._entries) - count + 0.5) / (count + 0.5))
 
     def _weights_of(self, stem: str, word: str) -> dict[int, float]:
-        """Weights of a word by tool: the word itself, longer and shorter ones, else those spelled nearly so."""
+        """Return the weights of a word by tool: of the word, of longer and shorter ones, else of similar spellings."""
         found = dict(self._postings.get(stem, {}))
         others = [one for one in self._alike(stem) if one != stem]
         share = _PART
@@ -347,7 +347,7 @@ class Index:
         return [*longer, *shorter[-1:]]
 
     def _hint(self, at: int) -> str:
-        """A short line, because every request repeats it: it leaves out words that the call itself has."""
+        """Return a short line, since every request repeats it: without a comment that only repeats the call's words."""
         entry = self._entries[at]
         call = short_call(entry.form, entry.path)
         clause = _CLAUSE.split(first_sentence(entry.tool.description), maxsplit=1)[0].rstrip()
@@ -369,7 +369,7 @@ class Index:
 
 
 def _in_own_words(tools: Sequence[AnyTool]) -> list[AnyTool]:
-    """Drop the sentences that all descriptions of a server begin with: they distinguish nothing."""
+    """Drop sentences that all descriptions of a server begin with, since they distinguish nothing."""
     shared = commonprefix([tool.description for tool in tools])  # noqa: RUF071 - these are no paths
     ends = [match.end() for match in _SENTENCE_END.finditer(shared)]
     if len(tools) < _MANY or not ends or any(len(tool.description) <= ends[-1] for tool in tools):
@@ -392,7 +392,7 @@ def _weights(entry: _Entry) -> Mapping[str, float]:
 
 
 def _parameters(tool: AnyTool) -> Iterator[tuple[str, str, list[str]]]:
-    """Name, description and possible values of each; bounded."""
+    """Yield name, description and allowed values of each parameter; bounded."""
     properties = as_object(as_object(tool.schema.parameters).get("properties"))
     for name, schema in islice(properties.items(), _PARAMETERS):
         said = as_object(schema)
@@ -408,6 +408,6 @@ def _count(weights: dict[str, float], text: str, weight: float, *, forms: bool =
 
 
 def _says_more(sentence: str, known: str, nothing: Collection[str]) -> bool:
-    """True if more than one word of it is new. Words in `nothing` do not count."""
+    """True if the sentence has more than one word not in `known`. Words in `nothing` do not count."""
     said = {stem_of(word) for word in WORD.findall(sentence) if word.lower() not in nothing}
     return len(said - stems_of(known)) > 1

@@ -1,4 +1,4 @@
-"""A typed Python function as a tool. Schema and checks come from its signature and docstring."""
+"""Typed Python functions as tools. Schema and checks come from signature and docstring."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Trust: TypeAlias = Literal["trusted", "untrusted"]
-"""Whether a tool's results may hold text that the user did not write."""
+"""`untrusted`: a tool's results may hold text that the user did not write."""
 TIMEOUT_S = 60.0
 MAX_OUTPUT = 10_000
 """Characters of one result that the model sees."""
@@ -44,7 +44,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 class Tool(Struct, Generic[P, R], frozen=True, dict=True):
-    """Still callable as the plain function it was made from."""
+    """A tool; calling it calls the function it was made from."""
 
     function: Callable[P, R]
     name: str
@@ -53,29 +53,29 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
     timeout_s: float = TIMEOUT_S
     parallel_safe: bool = False
     parameters: Mapping[str, Json] | None = None
-    """The schema of its arguments where it is not made from them."""
+    """The schema of its arguments; None to derive it from the signature."""
     reach: Reach = "outside"
     trust: Trust = "trusted"
     max_output: int = MAX_OUTPUT
     cache: bool = False
     """The same arguments always give the same result, so a repeated call in a session is answered from the cache."""
     aliases: Mapping[str, str] | None = None
-    """Further names under which arguments may come, mapped to the tool's own names."""
+    """Other accepted names of arguments, mapped to the tool's own."""
     takes: tuple[Argument, ...] | None = None
-    """Its arguments, where they are not those of the function."""
+    """Its arguments; None to derive them from the signature."""
     server: str = "tools"
-    """The module of `servers` in which code finds it."""
+    """The module of `servers` from which code imports it."""
     returns: Mapping[str, Json] | None = None
-    """The schema of its value, where there is one."""
+    """The schema of its result, if known."""
     goes: Callable[[Mapping[str, Json]], tuple[Reach, str]] | None = None
-    """For tools whose reach depends on the arguments: how far a call goes, and to what (a path, `host:port`)."""
+    """Returns the reach of a call and its target (a path, `host:port`), if they depend on the arguments."""
     validate: Callable[[Json], Mapping[str, Any]] | None = None
-    """Replaces the checks of the signature where a server wrote the schema. Returns the arguments, or raises ToolFailed."""
+    """Replaces the signature's checks if a server wrote the schema. Returns the arguments, or raises ToolFailed."""
     summary: str = ""
-    """What the model is shown instead of the description, if set; every request pays for it."""
+    """If set, shown to the model instead of the description, which costs tokens in every request."""
     untold: tuple[str, ...] = ()
-    """Left out where the model is shown the schema: arguments that an error message names when they matter, and
-    properties of others that are obvious (`where.default`)."""
+    """Omitted from the schema the model sees: arguments that error messages name when they matter, and obvious
+    properties of others (`where.default`)."""
     held: str = ""
     """How the tool differs from what the user agreed to; if set, each call needs approval."""
 
@@ -106,20 +106,20 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
         return ToolSchema(name=self.name, description=self.description, parameters=parameters)
 
     def reach_of(self, args: Json) -> tuple[Reach, str]:
-        """How far a call goes, and to what if that is known. Never raises: wrong arguments fail when the call runs."""
+        """Return a call's reach, and its target if known. Never raises: wrong arguments fail when the call runs."""
         if self.goes is None or not isinstance(args, Mapping):
             return self.reach, ""
         return self.goes(cast("Mapping[str, Json]", args))
 
     def check_arguments(self, args: Json) -> Mapping[str, Any]:
-        """Arguments fit for the function, or ToolFailed saying exactly what to fix."""
+        """Return the arguments converted for the function. Raises ToolFailed with exactly what to fix."""
         if self.validate is not None:
             return self.validate(args)
         return check_arguments(self.name, self._model, self.arguments, args)
 
     @cached_property
     def _model(self) -> type[pydantic.BaseModel]:
-        # pydantic costs 0.1 s to import: only when a tool is really used.
+        # Importing pydantic takes 0.1 s: only when a tool is called.
         hints: Mapping[str, Hint] = {}
         if any(isinstance(argument.hint, str) for argument in self.arguments):
             try:
@@ -135,7 +135,7 @@ AnyTool: TypeAlias = Tool[..., Any]
 class Loaded(Struct, frozen=True):
     tools: tuple[AnyTool, ...]
     faults: tuple[str, ...]
-    """A line for each file or entry point that gave none."""
+    """One line for each file or entry point that could not be loaded."""
 
 
 @overload
@@ -190,18 +190,18 @@ def tool(
 
 
 def as_tool(given: Callable[..., Any]) -> AnyTool:
-    """A tool as it is; a plain function with the defaults of `@tool`."""
+    """Return a tool unchanged; make a plain function a tool with the defaults of `@tool`."""
     return cast("AnyTool", given) if isinstance(given, Tool) else tool(given)
 
 
 async def run(tool: AnyTool, arguments: Mapping[str, Any]) -> Result:
-    """The tool's result. Raises ToolFailed with a message for the model."""
+    """Call a tool and return its result. Raises ToolFailed with a message for the model."""
     foreign = tool.trust == "untrusted"
     with anyio.move_on_after(tool.timeout_s):
         try:
             call = partial(tool.function, **arguments)
             returned = call() if inspect.iscoroutinefunction(tool.function) else await _in_thread(call)
-            # A callable object may be async without saying so.
+            # A callable object may be async although `iscoroutinefunction` says no.
             return as_result(await returned if inspect.isawaitable(returned) else returned)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -216,7 +216,7 @@ async def run(tool: AnyTool, arguments: Mapping[str, Any]) -> Result:
                 untrusted=foreign,
                 sent=error.sent,
             ) from error
-        except (Exception, SystemExit, GeneratorExit) as error:  # none of these may take the agent with it
+        except (Exception, SystemExit, GeneratorExit) as error:  # none of these may end the agent
             words = f"{tool.name} failed: {type(error).__name__}: {error}"
             raise ToolFailed(words, at_fault=True, untrusted=foreign) from error
     words = f"{tool.name} took longer than {tool.timeout_s:g} s and was given up"
@@ -224,13 +224,13 @@ async def run(tool: AnyTool, arguments: Mapping[str, Any]) -> Result:
 
 
 async def _in_thread(call: Callable[[], Any]) -> Any:
-    """Run it in a daemon thread: a call that is given up runs on, but does not keep the process alive."""
+    """Run a call in a daemon thread: after a timeout it runs on, but does not keep the process alive."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 
     def settle(result: Any, error: BaseException | None) -> None:
-        if not done.done():  # it was not given up meanwhile
-            # A pair, because a future cannot carry every exception there is.
+        if not done.done():  # the caller has not given up meanwhile
+            # A pair, because a future does not accept every exception (StopIteration).
             done.set_result((result, error))
 
     def work() -> None:

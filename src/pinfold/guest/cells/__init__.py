@@ -1,1 +1,1 @@
-"""Cells: compiled, run, shown and explained."""
+"""Compiles and runs cells, shows their values and explains their errors."""

@@ -1,4 +1,4 @@
-"""Which cell bound a name last, and which cells only bind names. Judges by names and code, never by what names hold."""
+"""Records which cell last bound each name, and recognises cells that only bind names. Never inspects values."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dis import get_instructions
 from types import CodeType
 
 MOST = 20_000
-"""Characters of a cell worth looking at."""
+"""The most characters of a cell that is analysed."""
 STATEMENTS = 50
 _OPERATORS = frozenset((ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod))
 _NUMBERS = frozenset((int, float, complex))
 
 
 class Origins:
-    """By name, the cell that bound it."""
+    """The cell that last bound each name."""
 
     def __init__(self, namespace: dict[str, object]) -> None:
         self._namespace = namespace
@@ -24,12 +24,12 @@ class Origins:
         self._before: list[int] = []
 
     def begin(self, code: CodeType) -> None:
-        # Numbers of objects, not objects: the cell must be able to free what it rebinds.
+        # Ids, not objects: the cell must be able to free what it rebinds.
         self._before = list(map(id, map(self._namespace.get, code.co_names)))
-        self._code = code  # last: an interrupt may come here, and the two must belong together
+        self._code = code  # set last: an interrupt may come between, and the two must match
 
     def end(self, cell: int, *, failed: bool) -> None:
-        """A cell that failed counts for what it got to; any other for every name its code binds."""
+        """Credit a cell with every name its code binds; a cell that failed only with the names that changed."""
         code, self._code = self._code, None
         if code is not None:
             before = dict(zip(code.co_names, self._before, strict=True))
@@ -40,19 +40,19 @@ class Origins:
 
     @property
     def cells(self) -> dict[str, int]:
-        """By name, of what is there now."""
+        """The cell of each name that exists now."""
         return {name: cell for name, cell in self._cells.items() if cell and name in self._namespace}
 
     def adopt(self, cells: dict[str, int]) -> None:
-        """What is there now was bound by these, in another process."""
+        """Set the cells that bound the present names, in another process."""
         self._cells = {**dict.fromkeys(self._namespace, 0), **cells}
 
     def cell_of(self, name: str) -> int | None:
         return self._cells.get(name) or None
 
     def _credit_new(self, cell: int) -> None:
-        """Names bound otherwise, by `global`, `import *` or `globals()`: new ones are the last of a dictionary."""
-        with suppress(RuntimeError):  # a thread of the program's binds names meanwhile; the next cell finds them
+        """Credit names bound by `global`, `import *` or `globals()`: a dictionary has its new keys last."""
+        with suppress(RuntimeError):  # a thread binds names meanwhile; the next cell finds them
             for name in reversed(self._namespace):
                 if type(name) is not str or name in self._cells:
                     break
@@ -60,19 +60,19 @@ class Origins:
 
 
 def find_bound_names(code: CodeType) -> list[str]:
-    """The names a cell's own code binds, in any branch of it."""
+    """Return the names a cell's own code binds, in any branch of it."""
     stores = ("STORE_NAME", "STORE_GLOBAL")
     return [str(one.argval) for one in get_instructions(code) if one.opname in stores]
 
 
 def is_trivial(source: str) -> bool:
-    """Whether a cell only binds names, and can be run again."""
+    """Return whether a cell only binds names, so that it can be run again."""
     if len(source) > MOST:
         return False
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False  # a magic, or nothing that ran
+        return False  # a magic, or a cell that never ran
     return len(tree.body) <= STATEMENTS and all(map(_is_plain, tree.body))
 
 
@@ -81,13 +81,13 @@ def _is_plain(statement: ast.stmt) -> bool:
         case ast.Assign(targets=targets, value=value):
             return all(type(target) is ast.Name for target in targets) and _is_bound(value)
         case ast.Expr(value=value):
-            return _is_written(value)  # shown, which may call the program's own code
+            return _is_written(value)  # showing any other value may call the program's own code
         case _:
             return type(statement) is ast.Pass
 
 
 def _is_bound(value: ast.expr) -> bool:
-    """A name is bound to what it stands for, which nothing of the program's own is asked about."""
+    """Return whether a value is made of names and literals only, so that evaluating it runs no code of the program."""
     if type(value) is ast.List or type(value) is ast.Tuple:
         return all(map(_is_bound, value.elts))
     return type(value) is ast.Name or _is_written(value)

@@ -1,4 +1,4 @@
-"""Runs `!command` and scripts as plain child processes: no terminal, our streams, ended by an interrupt."""
+"""Runs `!command` and scripts as plain child processes: no terminal, the cell's streams, ended by an interrupt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NamedTuple, TextIO
 from ..calls import call, is_possible
 
 GRACE_S = 0.1
-"""For a child to end by the interrupt it got together with us."""
+"""Time for a child to end by the interrupt, which it receives too."""
 _BRACED = re.compile(r"(?<!\$)\{([^{}\n]+)\}|\$([A-Za-z_]\w*)")
 _INSTALLS = re.compile(
     r"\s*(?:sudo\s+)?(?:\S*python[\d.]*\s+-m\s+|uv\s+)?(?:\S*/)?"
@@ -29,13 +29,13 @@ _HARMLESS = {
     *("-q", "-qq", "-qqq", "--quiet", "-v", "--verbose", "-y", "--yes", "-U", "--upgrade", "--user"),
     *("--no-cache-dir", "--no-input", "--disable-pip-version-check", "--prefer-binary"),
 }
-"""Options that may be left out: they do not choose what is installed, nor from where."""
+"""Options that can be ignored: they choose neither what is installed nor from where."""
 
 
 class InstallElsewhere(Exception):
-    """Packages are not installed from a cell in this way; the text says how."""
+    """Packages are not installed from a cell in this way; the message says how."""
 
-    __module__ = "builtins"  # a traceback then says its plain name
+    __module__ = "builtins"  # so that a traceback shows the plain name
 
 
 class InstallRequest(NamedTuple):
@@ -43,13 +43,13 @@ class InstallRequest(NamedTuple):
 
     packages: list[str]
     options: list[str]
-    """Those that would change what is installed."""
+    """Options that would change what is installed."""
     rest: str
-    """More commands behind it."""
+    """Further commands on the same line."""
 
 
 def install(wish: InstallRequest, tell: Callable[[str], object]) -> None:
-    """The one place where a cell's wish for packages ends up: the tool for it, one package at a time."""
+    """Install packages for a cell with the install tool, one at a time."""
     if not wish.packages and not wish.options:
         raise InstallElsewhere("name the packages to install, with the install tool")
     listed = " ".join(wish.packages)
@@ -64,7 +64,7 @@ def install(wish: InstallRequest, tell: Callable[[str], object]) -> None:
 
 
 def parse_install(command: str) -> InstallRequest | None:
-    """What a command would install; None when that is nothing."""
+    """Return what a command would install, or None if it installs nothing."""
     found = _INSTALLS.match(command)
     if found is None:
         return None
@@ -89,7 +89,7 @@ def parse_install(command: str) -> InstallRequest | None:
 
 
 def expand_variables(command: str, namespace: dict[str, object]) -> str:
-    """With `{expression}` and `$name` of the program's put in; whatever is none of these is the shell's."""
+    """Replace `{expression}` and `$name` by values of the program; anything else is left to the shell."""
 
     def value(found: re.Match[str]) -> str:
         if found[2] is not None:
@@ -103,12 +103,12 @@ def expand_variables(command: str, namespace: dict[str, object]) -> str:
 
 
 def system(command: str) -> int:
-    """Run it, its output being the cell's, and return its exit code."""
+    """Run a command with the cell's output streams and return its exit code."""
     return script([*_shell(), command], None)
 
 
 def getoutput(command: str) -> list[str]:
-    """The lines it prints on stdout and stderr."""
+    """Return the lines a command prints on stdout and stderr."""
     wish = parse_install(command)
     if wish is not None:
         lines: list[str] = []
@@ -119,7 +119,7 @@ def getoutput(command: str) -> list[str]:
 
 
 def as_lines(found: list[str]) -> list[str]:
-    """As IPython's list of lines where that is loaded."""
+    """Return the lines as IPython's list type where IPython is loaded."""
     text = sys.modules.get("IPython.utils.text")
     return text.SList(found) if text else found
 
@@ -131,7 +131,7 @@ def script(program: list[str], text: str | None) -> int:
         install(wish, sys.stdout.write)
         return 0
     data = None if text is None else text.encode("utf-8", "surrogateescape")
-    # A stdout the program replaced (to capture it, say) has no descriptor for the child to write to.
+    # A stdout that the program replaced, for example to capture it, has no descriptor for the child to write to.
     *said, code = _run(program, data, _descriptor(sys.stdout, 1), _descriptor(sys.stderr, 2))
     for stream, written in zip((sys.stdout, sys.stderr), said, strict=True):
         if written:
@@ -140,14 +140,14 @@ def script(program: list[str], text: str | None) -> int:
 
 
 def run_script(program: list[str], text: str) -> None:
-    """As `script`; an exit code that is not 0 is an error."""
+    """As `script`, but raise CalledProcessError for an exit code other than 0."""
     code = script(program, text)
     if code:
         raise subprocess.CalledProcessError(code, program)
 
 
 def _run(program: list[str], data: bytes | None, stdout: int, stderr: int) -> tuple[bytes, bytes, int]:
-    """What it wrote to pipes, and its exit code."""
+    """Run a program; return what it wrote to pipes, and its exit code."""
     sys.stdout.flush()
     sys.stderr.flush()
     stdin = subprocess.DEVNULL if data is None else subprocess.PIPE
@@ -165,7 +165,7 @@ def _run(program: list[str], data: bytes | None, stdout: int, stderr: int) -> tu
 
 
 def _descriptor(stream: TextIO, number: int) -> int:
-    """Of the cell's own stream; else a pipe."""
+    """Return the descriptor of the cell's own stream; for any other stream, a pipe."""
     with suppress(Exception):
         if stream.fileno() == number:
             return number

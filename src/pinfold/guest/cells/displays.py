@@ -1,4 +1,4 @@
-"""What a cell shows beside its text: collected in order, bounded, taken with the reply. How it looks is not decided here."""
+"""Collects what a cell displays besides its text, in order and bounded, to be sent with the reply."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import threading
 
 from .mime_bundle import Forms, forms_of, raw_forms
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
     from typing import Any
 
 DISPLAYS = 64
-"""Of one cell; the rest come as text. The host refuses a guest that sends more."""
+"""The most displays of one cell; the rest come as text. The host refuses a guest that sends more."""
 FORMS = 8
-"""Representations of one display."""
+"""The most representations of one display."""
 DISPLAY_BYTES = 32 << 20
-"""Of all displays of one cell."""
+"""The most bytes of all displays of one cell."""
 MIME = re.compile(r"[a-z0-9][a-z0-9.+-]{0,80}/[a-z0-9][a-z0-9.+-]{0,80}\Z")
 
 _getpid = os.getpid
 
 
 class Displays:
-    """Of the cell that runs; one made between cells counts to the next, as output does."""
+    """The displays of the running cell. One made between cells belongs to the next cell, as output does."""
 
     def __init__(self) -> None:
         self._shown: list[tuple[str | None, Forms]] = []
@@ -37,13 +37,13 @@ class Displays:
         self._said = False
         self.pid = _getpid()
         self._lock = threading.Lock()
-        # In a child another thread, which is not there, may have held it.
+        # A thread that does not exist in a forked child may have held the lock.
         os.register_at_fork(after_in_child=lambda: setattr(self, "_lock", threading.Lock()))
         self.captured: Callable[[Forms], bool] | None = None
-        """Takes a display away from us while `%%capture` runs."""
+        """Takes displays instead while `%%capture` runs; returns whether it took this one."""
 
     def add(self, forms: Forms, name: str | None = None, *, update: bool = False, told: bool = False) -> None:
-        """One with a `name` takes the place of the one that has it, when `update` says so.
+        """Add a display. With `update` it replaces the display of the same `name`.
 
         `told`: its text comes with the reply in any case.
         """
@@ -67,7 +67,7 @@ class Displays:
             _print(forms)
 
     def clear(self, *, wait: bool) -> None:
-        """Forget what was displayed so far, or do so when the next comes. Printed text is out already."""
+        """Forget the displays so far, now or (`wait`) when the next one comes. Printed text is already out."""
         with self._lock:
             if wait:
                 self._clears_next = True
@@ -109,7 +109,7 @@ _current: Displays | None = None
 
 
 def install(displays: Displays) -> None:
-    """From here on `display` goes there, from wherever it is called."""
+    """Make `display` add to these displays, wherever it is called."""
     global _current
     _current = displays
     builtins.__dict__["display"] = display
@@ -138,7 +138,7 @@ def display(*objs: object, display_id: str | bool | None = None, **options: Any)
     for value in objs:
         forms = raw_forms(value) if options.get("raw") else forms_of(value)
         if forms is None:
-            continue  # it has shown itself
+            continue  # the object has displayed itself
         include, exclude = options.get("include"), options.get("exclude") or ()
         forms = {mime: data for mime, data in forms.items() if mime in (include or forms) and mime not in exclude}
         if _current is None:
@@ -162,7 +162,7 @@ def clear_output(wait: bool = False) -> None:
 
 
 def patch_ipython(_module: ModuleType | None = None) -> None:
-    """Put our functions in place of IPython's, which only print where there is no notebook."""
+    """Replace IPython's functions by these: IPython's only print where there is no notebook."""
     for place in ("IPython.core.display_functions", "IPython.core.display", "IPython.display"):
         names = vars(sys.modules[place]) if place in sys.modules else {}
         for function in (display, update_display, publish_display_data, clear_output, DisplayHandle):
@@ -171,7 +171,7 @@ def patch_ipython(_module: ModuleType | None = None) -> None:
 
 
 def _sendable(forms: Forms) -> Forms:
-    """Only what the host takes: whatever is in there was made by the program's code."""
+    """Keep only what the host accepts: the program's code may have put anything in."""
     kept = [(mime, data) for mime, data in forms.items() if type(mime) is str and MIME.match(mime)]
     return dict([(mime, data) for mime, data in kept if type(data) is bytes][:FORMS])
 

@@ -1,6 +1,6 @@
 """Adapts libraries to the session as they are imported. Imports none of them.
 
-Of pandas it counts what the program had left out: values that `errors="coerce"` makes NaN, rows that `dropna` drops.
+For pandas it counts what the program discards: values that `errors="coerce"` makes NaN, rows that `dropna` drops.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import ModuleType
 
 from . import displays, mime_bundle
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -24,7 +24,7 @@ _ours: list[object] = []
 
 
 def take_loss_counts() -> list[tuple[str, int, int]]:
-    """By what, how many, of how many: since the last time."""
+    """Return (function, lost, total) for each function that lost values or rows since the last call."""
     taken = [(what, lost, of) for what, (lost, of) in _lost.items()]
     _lost.clear()
     return taken
@@ -51,7 +51,7 @@ def _count_coerced(function: Callable[..., Any], isna: Callable[[Any], Any]) -> 
     def call(*args: Any, **options: Any) -> Any:
         result = function(*args, **options)
         if "coerce" in (options.get("errors"), *args[1:2]):
-            with suppress(Exception):  # one value, or something of the program's own: it is not counted
+            with suppress(Exception):  # a single value, or a type of the program's own: not counted
                 given = args[0] if args else options["arg"]
                 after = int(isna(result).sum())
                 if after:
@@ -63,7 +63,7 @@ def _count_coerced(function: Callable[..., Any], isna: Callable[[Any], Any]) -> 
 
 def _count_dropped(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **options: Any) -> Any:
-        # pandas calls it for purposes of its own as well.
+        # pandas also calls it internally: only calls from a cell count.
         caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         if not caller.f_code.co_filename.startswith("<cell "):
             return function(self, *args, **options)
@@ -137,7 +137,7 @@ def _add_step(spec: ModuleSpec, adopt: Callable[[ModuleType], None]) -> None:
 
 
 def install_hooks() -> None:
-    """Also fits what is there already. Idempotent."""
+    """Install the hook, and adapt the modules that are already imported. Idempotent."""
     if not any(type(finder) is ImportHook for finder in sys.meta_path):
         sys.meta_path.insert(0, ImportHook())
     for name, adopt in WATCHED.items():

@@ -1,4 +1,4 @@
-"""SIGINT as KeyboardInterrupt while the program runs, and as nothing at all while we do; other signals kept out of our steps."""
+"""Raises KeyboardInterrupt on SIGINT while the program runs, and keeps signals from interrupting the guest's code."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import signal
 from collections.abc import Callable
 from time import monotonic as _now
 
-# Without the enums of `signal`, which take longer than a short cell does.
+# The C module: the enums of `signal` take longer than a short cell does.
 _core = __import__("_signal")
-# Bound now: a program may replace them.
+# Bound at import: a program may replace them.
 _sigmask, _BLOCK, _SETMASK = signal.pthread_sigmask, signal.SIG_BLOCK, signal.SIG_SETMASK
 _SIGNALS = signal.valid_signals()
 OWED_S = 1.0
-"""A signal that was told before it came comes soon, perhaps when its request has ended, and means nothing more."""
+"""How long to ignore the signal of an interrupt that a frame has announced: it may come after its request has ended."""
 
 
 class Interrupts:
     """Raises at most once per request, and only between `arm` and `disarm`.
 
     The handler disarms by itself, so an interrupt that lands just before `disarm` cannot be followed
-    by one that lands in our own code.
+    by one that lands in the guest's code.
     """
 
     def __init__(self, asked: Callable[[], bool]) -> None:
@@ -32,7 +32,7 @@ class Interrupts:
         self._handler = self._on_signal
 
     def begin(self) -> None:
-        """A new request: forget the last one, and take SIGINT back if the program had its own handler."""
+        """Begin a new request: forget the last one, and take SIGINT back if the program installed its own handler."""
         self._armed = self._held = self._late = False
         self.fired = False
         if _core.getsignal(2) is not self._handler:
@@ -42,7 +42,7 @@ class Interrupts:
         self._armed = True
 
     def arm_cell(self) -> None:
-        """Arm, and catch up with an interrupt that came before we were listening for its signal."""
+        """Arm, and raise an interrupt that came too early for its signal to count."""
         self._armed = True
         if self._asked():
             self._on_signal(signal.SIGINT, None)
@@ -51,18 +51,18 @@ class Interrupts:
         self._armed = False
 
     def hold(self) -> None:
-        """Until `release` an interrupt is kept: a step of ours within the program's time must not be cut."""
+        """Keep an interrupt until `release`, so that it does not cut guest code that runs during a cell."""
         self._held = True
 
     def release(self) -> None:
-        """Raises the interrupt that came meanwhile."""
+        """Raise the interrupt that came meanwhile."""
         self._held = False
         if self._late:
             self._late = False
             self._on_signal(signal.SIGINT, None)
 
     def expect_signal(self) -> None:
-        """That one is on its way as a signal, which may come after what is said next, or has come. Only while held."""
+        """Note an interrupt that a frame announced; its signal may come later or be here already. Only while held."""
         is_awaited = self._held and not self._late and not self.fired
         if is_awaited and _core.getsignal(2) is self._handler and 2 not in _core.sigpending():
             self._late = True
@@ -70,7 +70,7 @@ class Interrupts:
 
     def _on_signal(self, _signum: int, frame: object) -> None:
         if frame is not None and _now() < self._owed_until:
-            self._owed_until = 0.0  # the one that was told
+            self._owed_until = 0.0  # the announced one
         elif self._held:
             self._late = True
         elif self._armed and not self.fired:
@@ -79,7 +79,7 @@ class Interrupts:
 
 
 class Quiet:
-    """Keeps what signals raise in the main thread out of our own steps; an interrupt that came is raised at their end.
+    """Holds back signals in the main thread while guest code runs; an interrupt that came is raised at its end.
 
     Without `interrupts`, in any other thread, it does nothing.
     """
@@ -94,12 +94,12 @@ class Quiet:
         self.block()
 
     def block(self) -> None:
-        # A handler of the program's own may raise as well. Where it has threads, one of them may take the signal.
+        # The program's own handlers may raise as well. If it has threads, one of them may take the signal.
         if self._interrupts is not None and self._before is None:
             self._before = _sigmask(_BLOCK, _SIGNALS)
 
     def unblock(self) -> None:
-        """An interrupt is still kept."""
+        """Let signals through again; an interrupt is still held."""
         before, self._before = self._before, None
         if before is not None:
             _sigmask(_SETMASK, before)

@@ -1,4 +1,4 @@
-"""Variables and values described in a few words, without running code of the program's own: no `__repr__`, no properties."""
+"""Describes variables and values in a few words without running the program's code: no `__repr__`, no properties."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import sys
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
 MOST = 5_000
-"""Variables listed; a session with more has made them in a loop."""
+"""The most variables listed; a session with more has made them in a loop."""
 NAME_CHARS = 200
 BLOCKS = 1_000
-"""Of a frame that are added up; one with more has no size."""
+"""The most blocks of a frame that are added up; a frame with more gets no size."""
 SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset, range)
 SHAPED_BY = {"cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "pyarrow", "scipy", "tensorflow", "torch", "xarray"}
 TEXT_CHARS = 40
@@ -25,12 +25,12 @@ KEYS = 8
 COLUMNS = 10
 BITS = 128
 PLAIN = frozenset(map(id, (*SIZED, int, float, complex, bool, type(None))))
-"""Types by id: to compare them could run code of the program's own, in a metaclass."""
+"""Types by id: comparing the types could run the program's code, in a metaclass."""
 NO_DATA = (ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 
 Shape = tuple[int, ...]
 
-# Descriptors of `type` itself: a metaclass of the program's cannot get between.
+# Descriptors of `type` itself: a metaclass of the program's cannot override them.
 name_of = type.__dict__["__name__"].__get__
 module_of = type.__dict__["__module__"].__get__
 
@@ -50,7 +50,7 @@ def inventory(
 
 
 def measure_value(value: object) -> tuple[str | None, int | None]:
-    """Shape and size in bytes, each None where only the program's own code could tell."""
+    """Return shape and size in bytes, each None where only the program's own code could tell."""
     kind = type(value)
     if id(kind) in PLAIN and value is not None:
         return str(len(value)) if kind in SIZED else None, sys.getsizeof(value)  # pyright: ignore[reportArgumentType]
@@ -60,7 +60,7 @@ def measure_value(value: object) -> tuple[str | None, int | None]:
 
 
 def shape_of(value: object) -> Shape | None:
-    """Of a library's own array or table."""
+    """Return the shape of a library's own array or table; None for anything else."""
     kind = type(value)
     if not is_library_type(kind):
         return None
@@ -77,17 +77,17 @@ def shape_of(value: object) -> Shape | None:
 
 
 def is_library_type(kind: type) -> bool:
-    """Whether the type is a library's own: a class of the program's that only says so is not."""
+    """Return whether a type is really a library's own, not a class of the program's that claims to be."""
     module_name = module_of(kind)
     if type(module_name) is not str or module_name.partition(".")[0] not in SHAPED_BY:
         return False
-    # The library's own idea of where it lives may be a shorter name than where it was made.
+    # A library may set `__module__` to a shorter, public name than that of the module which defines the type.
     module = sys.modules.get(module_name)
     return type(module) is ModuleType and vars(module).get(name_of(kind)) is kind
 
 
 def columns_of(value: object, most: int) -> list[str] | None:
-    """The first names of a frame's columns, of pandas or polars; None for anything else, or names that are not text."""
+    """Return the first column names of a pandas or polars frame; None for anything else, or if a name is not text."""
     if name_of(type(value)) != "DataFrame" or not is_library_type(type(value)):
         return None
     try:
@@ -130,7 +130,7 @@ def axes_of(value: object) -> list[Any]:
 
 
 def has_library_labels(index: object) -> bool:
-    """Whether an index keeps its labels in a library's array: the program may have made one of its own."""
+    """Return whether an index keeps its labels in a library's array, not in one that the program made."""
     kind = type(index)
     if not is_library_type(kind):
         return False
@@ -149,7 +149,7 @@ def _blocks_bytes(value: object) -> int | None:
 
 
 def is_data(value: object) -> bool:
-    """Not code: a function on the failing line is not worth describing."""
+    """Return whether a value is data: a function or class on the failing line is not worth describing."""
     kind = type(value)
     return kind not in NO_DATA and not issubclass(kind, type)
 
@@ -181,11 +181,11 @@ def _describe(value: Any, kind: type) -> str:
 
 
 def _describe_nested(given: object, deep: int) -> str:
-    """How a dict or list is made: what code that walks through it must know."""
+    """Describe the structure of a dict or list, for code that walks through it."""
     kind = type(given)
     value: Any = given
     if kind is dict and deep:
-        # A dict that another thread changes meanwhile is described by what there was.
+        # Another thread may change the dict meanwhile.
         pairs = [
             (key, value[key])
             for key in list(value)[: KEYS + 1]

@@ -1,4 +1,4 @@
-"""One live IPython shell for the magics that need it: no history, no thread, no file, no prompt. Runs no cell itself."""
+"""One live IPython shell for the magics that need it, without history, thread, file or prompt. Runs no cell itself."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from . import commands, displays, import_hooks
 if TYPE_CHECKING:
     from .runner import Engine
 
-# By name: the host's own environment, where types are checked, need not have IPython.
+# Imported by name: the host's environment, where types are checked, need not have IPython.
 DisplayPublisher: Any = import_module("IPython.core.displaypub").DisplayPublisher
 InteractiveShell: Any = import_module("IPython.core.interactiveshell").InteractiveShell
 Config: Any = import_module("traitlets.config").Config
 
 PAGE_CHARS = 20_000
-"""Of what `thing?` shows."""
+"""The most characters that `thing?` shows."""
 INSTALLERS = ("pip", "conda", "mamba", "micromamba", "uv")
 SCRIPTS = ("bash", "sh", "script", "perl", "python", "python3", "ruby")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class GuestPublisher(DisplayPublisher):
-    """Where IPython's own code publishes; ends where `display` does."""
+    """Sends what IPython's own code publishes to `display`."""
 
     def publish(self, data: object, metadata: object = None, **options: Any) -> None:
         displays.display(data, raw=True, metadata=metadata, **options)
@@ -40,7 +40,7 @@ class GuestPublisher(DisplayPublisher):
 
 
 class GuestShell(InteractiveShell):
-    """Any attribute may be IPython's."""
+    """All attributes that are not defined here may be IPython's."""
 
     engine: Engine | None = None
 
@@ -51,7 +51,7 @@ class GuestShell(InteractiveShell):
     def init_virtualenv(self) -> None: ...
 
     def init_user_ns(self) -> None:
-        """The program's names stay its own; only what `%cd` needs is put there."""
+        """Leave the program's names alone; add only what `%cd` needs."""
         self.user_ns.setdefault("_dh", [os.getcwd()])
 
     def init_display_pub(self) -> None:
@@ -82,7 +82,7 @@ class GuestShell(InteractiveShell):
         return ExecutionResult(value)
 
     def showtraceback(self, *_arguments: object, **_options: object) -> None:
-        """What a magic would print is the cell's own error."""
+        """Raise the error that a magic would print, as the cell's own."""
         raise  # noqa: PLE0704 - IPython calls this while it handles the exception
 
     showsyntaxerror = showtraceback
@@ -98,7 +98,7 @@ _shell_kind: Any = GuestShell
 
 
 class ExecutionResult:
-    """What `run_cell` returns: an error has been raised instead."""
+    """What `run_cell` returns. It holds no error: an error is raised instead."""
 
     success = True
     error_in_exec = error_before_exec = None
@@ -110,7 +110,7 @@ class ExecutionResult:
 
 
 def make_shell(main: ModuleType, namespace: dict[str, object]) -> Any:
-    """The one shell of this process. No engine needed, so that a zygote can make it before there is one."""
+    """Make the one shell of this process. A zygote can make it before there is an engine."""
     import_hooks.install_hooks()
     config = Config()
     config.HistoryManager.enabled = False
@@ -134,12 +134,12 @@ def make_shell(main: ModuleType, namespace: dict[str, object]) -> Any:
 
 
 def is_made() -> bool:
-    """A zygote made the shell; it may have failed with an IPython that is too old."""
+    """Return whether a zygote made the shell; it may have failed with an IPython that is too old."""
     return _shell_kind.initialized()
 
 
 def shell(engine: Engine) -> Any:
-    """The shell, serving this engine."""
+    """Return the shell, serving this engine."""
     made = _shell_kind.instance() if is_made() else make_shell(sys.modules["__main__"], engine.namespace)
     if made.engine is not engine:
         made.engine = engine

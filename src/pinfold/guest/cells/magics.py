@@ -1,6 +1,6 @@
-"""Cells that are not Python as they stand: `!command`, `%magic`, `thing?`. Only met after the compiler refused one.
+"""Translates cells that are not plain Python: `!command`, `%magic`, `thing?`. Used only after the compiler refused one.
 
-Commands need nothing but a shell, and `%pip install` not even that. Magics are IPython's and need it in the environment.
+Commands need nothing but a shell, and `%pip install` not even that. Magics need IPython in the environment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SYSTEM, LINES, SCRIPT = "_pinfold_system", "_pinfold_lines", "_pinfold_script"
 MOST_COMMANDS = 500
-"""In one cell, each found by one more try of the compiler."""
+"""The most commands in one cell; each takes one more try of the compiler."""
 _INSTALL = r"(?:pip|conda|mamba|micromamba|uv)[ \t]+(?:\S+[ \t]+)??install\b"
 _COMMAND = re.compile(rf"(\s*)(?:([\w.,\[\]'\" ]+?)\s*=\s*)?(?:!(!?)|%(?={_INSTALL}))(.*)\Z", re.DOTALL)
 _SCRIPT = re.compile(r"\s*%%(bash|sh)[ \t]*\n(.*)\Z", re.DOTALL)
@@ -27,13 +27,13 @@ _MAGIC = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?[%!?]|\?\s*$|^\s*(?:>>>|In \[)
 
 
 class MagicRefused(SyntaxError):
-    """Not Python, and not to be made so here; the text says why."""
+    """A cell with magics that cannot be translated here; the message says why."""
 
-    __module__ = "builtins"  # a traceback then says its plain name
+    __module__ = "builtins"  # so that a traceback shows the plain name
 
 
 def translate_cell(source: str, failure: SyntaxError, engine: Engine) -> str | None:
-    """The cell as Python, or None when it is simply wrong."""
+    """Return the cell as Python, or None if it is simply wrong."""
     if not _MAGIC.search(source):
         return None
     _install(engine)
@@ -59,13 +59,13 @@ def translate_cell(source: str, failure: SyntaxError, engine: Engine) -> str | N
 
 
 def _translate_commands(source: str, failure: SyntaxError, engine: Engine) -> str | None:
-    """With every `!command` and `%pip install` made a call, if that is all that was wrong. The compiler says where they are."""
+    """Turn every `!command` and `%pip install` into a call; None if more is wrong. The compiler says where they are."""
     lines = source.split("\n")
     for _ in range(MOST_COMMANDS):
         place = (failure.lineno or 0) - 1
         found = _COMMAND.match(lines[place]) if 0 <= place < len(lines) else None
         if found is None or lines[place].endswith("\\"):
-            return None  # not a command, or one that goes on in the next line: left to IPython
+            return None  # not a command, or one that continues on the next line: left to IPython
         indent, target, twice, command = found.groups()
         call = f"{LINES if target or twice else SYSTEM}({command.strip()!r})"
         lines[place] = f"{indent}{target} = {call}" if target else f"{indent}{call}"
@@ -77,7 +77,7 @@ def _translate_commands(source: str, failure: SyntaxError, engine: Engine) -> st
 
 
 def _install(engine: Engine) -> None:
-    """The functions that translated cells call."""
+    """Define the functions that translated cells call."""
     if hasattr(builtins, SYSTEM):
         return
 

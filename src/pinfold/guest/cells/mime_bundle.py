@@ -1,8 +1,8 @@
-"""The forms of one object: its text, and HTML, pictures or data where it has them. Shows nothing.
+"""Makes the forms of one object: its text, and HTML, pictures or data where it has them. Shows nothing.
 
-Calls the program's code and takes nothing it returns on trust; what fails is said on stderr and left out. Figures of
-matplotlib are pictures, and of plotly pages; neither library is imported. A matplotlib figure is shown once: by `show`,
-by `display`, as a value, or when its cell ends.
+Calls the program's code and does not trust what it returns; a form that fails is reported on stderr and left out.
+Matplotlib figures become pictures and plotly figures pages; neither library is imported. A matplotlib figure is shown
+once: by `show`, by `display`, as a value, or when its cell ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from binascii import a2b_base64
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -31,11 +31,11 @@ METHODS = (
 )
 SAID_CHARS = 300
 TEXT_BYTES = 1 << 20
-"""Most of a value's text, and of an error's, that leaves the guest."""
+"""The most bytes of a value's or an error's text that leave the guest."""
 
 BACKEND = "agg"
 PIXELS = 12_000_000
-"""Most of one picture; a larger figure is drawn with fewer dots per inch."""
+"""The most pixels of one picture; a larger figure is drawn with fewer dots per inch."""
 
 _marked: list[object] = []
 """Figures that have been shown: the end of the cell does not show them again."""
@@ -44,10 +44,10 @@ _name_of = type.__dict__["__name__"].__get__
 
 
 def forms_of(value: object) -> Forms | None:
-    """All forms, text included. None when the object has shown itself."""
+    """Return all forms, text included; None if the object has displayed itself."""
     own = _method(value, "_ipython_display_")
     if own is not None and not is_plot(value):
-        # NotImplementedError is its way of saying that it has other forms.
+        # NotImplementedError means that the object has other forms.
         with _report_failure(value, "_ipython_display_"), suppress(NotImplementedError):
             own()
             return None
@@ -58,7 +58,7 @@ def forms_of(value: object) -> Forms | None:
 
 
 def rich_forms(value: object) -> Forms:
-    """The forms that are more than text; empty for most objects."""
+    """Return the forms other than plain text; empty for most objects."""
     try:
         if _is_of(value, "matplotlib.figure", "Figure"):
             picture = None if _is_empty(value) else _draw(value)
@@ -78,7 +78,7 @@ def rich_forms(value: object) -> Forms:
 
 
 def raw_forms(bundle: object) -> Forms:
-    """A dictionary from type to data, as IPython's protocol has it: pictures as bytes or in base64."""
+    """Return the forms in a bundle of IPython's protocol: data by MIME type, pictures as bytes or in base64."""
     found = _without_metadata(bundle)
     given: Any = found
     forms: Forms = {}
@@ -99,7 +99,7 @@ def cap_text(text: str) -> bytes:
 
 
 def plain_form(value: object) -> bytes:
-    """The text of a value; what its `__repr__` raises is the caller's to tell."""
+    """Return the text of a value. What its `__repr__` raises is raised here."""
     return cap_text(_repr(value))
 
 
@@ -110,7 +110,7 @@ def _text(value: object) -> bytes:
 
 
 def _method(value: object, name: str) -> Any:
-    # On the type: an object that answers every name with something is not rich for it.
+    # Looked up on the type: an object with a catch-all `__getattr__` does not really have the method.
     return getattr(value, name, None) if hasattr(type(value), name) and not isinstance(value, type) else None
 
 
@@ -168,7 +168,7 @@ def _report_failure(value: object, what: str) -> Generator[None]:
 
 
 def _say(value: object, what: str, error: Exception) -> None:
-    """One line for the cell's stderr."""
+    """Write one line to the cell's stderr."""
     try:
         why = str(error)[:SAID_CHARS]
     except Exception:
@@ -179,7 +179,7 @@ def _say(value: object, what: str, error: Exception) -> None:
 
 
 def is_plot(value: object) -> bool:
-    """Whether it is a figure of plotly's."""
+    """Return whether a value is a plotly figure."""
     return _is_of(value, "plotly.basedatatypes", "BaseFigure")
 
 
@@ -188,7 +188,7 @@ def _is_of(value: object, module: str, name: str) -> bool:
 
 
 def _plot_forms(figure: Any) -> Forms:
-    """Its data for a page that can draw it, and a page that can by itself. Its own `show` looks for a browser."""
+    """Return a figure's data for a page that can draw it, and a page that draws itself. Its `show` needs a browser."""
     return {
         "application/vnd.plotly.v1+json": str(figure.to_json()).encode(),
         "text/html": str(figure.to_html(full_html=False, include_plotlyjs="cdn")).encode(),

@@ -1,6 +1,6 @@
-"""Any value as a number, a flag, text or nothing, as JSON has them, without running code of the program's own.
+"""Turns any value into a JSON number, boolean, text or null, without running the program's code.
 
-Only modules that are loaded anyway are used: importing another one here could find a file of the program's by that name.
+Uses only modules that are already loaded: importing another one could find a file of the program's by that name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import ModuleType
 
 from .inventory import describe_value, is_library_type, module_of, name_of
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 CELL_CHARS = 500
 SAFE_INT = 1 << 53
-"""From here on an int goes as text: JavaScript would round it."""
+"""Ints from here on are written as text: JavaScript would round them."""
 LONG_INT = 10_000
-"""Bits of an int from which on its digits are not written."""
+"""An int of this many bits is described, not written in digits."""
 NESTED = 50
-"""Items of a list in a cell that are written."""
+"""The most items written of a list in a table cell."""
 DEEP = 3
 STANDARD = {
     "datetime": ("date", "datetime", "time", "timedelta"),
@@ -33,16 +33,16 @@ STANDARD = {
     "pathlib": ("PosixPath",),
     "pathlib._local": ("PosixPath",),
 }
-"""Types of the standard library whose text is their own business."""
+"""Types of the standard library that are written by their own `str` or `isoformat`."""
 ZONES = {"datetime": ("timezone",), "zoneinfo": ("ZoneInfo",), "pytz": ("UTC",), "dateutil.tz.tz": ("tzutc",)}
 LIBRARY_TEXT = ("Timestamp", "Timedelta", "Period", "Interval")
 NONE, STR, FLOAT, INT, BOOL = (id(kind) for kind in (type(None), str, float, int, bool))
-"""Types are compared by id: a metaclass of the program's may have an `__eq__` or a `__hash__`."""
+"""Types are compared by id: a metaclass of the program's may define `__eq__` or `__hash__`."""
 AS_IS = frozenset((NONE, STR, INT, BOOL))
 
 
 def simplify(given: object) -> Plain:
-    """None where it is missing. Numbers and text as they are, dates as ISO text, anything else as `describe`."""
+    """Return None for a missing value, numbers and text as they are, dates as ISO text, anything else as `describe`."""
     kind = type(given)
     value: Any = given
     if kind is int:
@@ -80,11 +80,11 @@ def _write_standard(value: Any, kind: type) -> str:
     zone: object = None if name_of(kind) == "date" else value.tzinfo
     if zone is None or _is_one_of(type(zone), ZONES):
         return value.isoformat()
-    return describe_value(value)  # a zone of the program's own would have to tell
+    return describe_value(value)  # a time zone of the program's own would run its code
 
 
 def _is_one_of(kind: type, names: dict[str, tuple[str, ...]]) -> bool:
-    """Whether it is that type, and no class of the program's that only says so."""
+    """Return whether a type is really one of these, not a class of the program's that claims to be."""
     where, name = module_of(kind), name_of(kind)
     if type(where) is not str or name not in names.get(where, ()):
         return False
@@ -93,7 +93,7 @@ def _is_one_of(kind: type, names: dict[str, tuple[str, ...]]) -> bool:
 
 
 def key_of(given: object) -> Plain:
-    """What it is sorted by: as `simplify`, but for what is a number and shown as text."""
+    """Return a sort key: as `simplify`, but a number for numeric types that are shown as text."""
     kind = type(given)
     value: Any = given
     if id(kind) not in AS_IS and kind is not float and _is_one_of(kind, STANDARD):
@@ -105,7 +105,7 @@ def key_of(given: object) -> Plain:
 
 
 def plain(value: object, chars: int = CELL_CHARS) -> Plain:
-    """As JSON can have it, in so many characters."""
+    """Return a value as JSON can hold it, in at most `chars` characters."""
     simple = simplify(value)
     if type(simple) is float and simple in (float("inf"), -float("inf")):
         return str(simple)
@@ -118,7 +118,7 @@ def plain(value: object, chars: int = CELL_CHARS) -> Plain:
 
 
 def describe(given: object, deep: int = DEEP) -> str:
-    """A container with what is in it, as Python writes it; what is the program's own by its type."""
+    """Write a container with its items as Python does; values of the program's own classes by their type."""
     kind = type(given)
     value: Any = given
     if kind is str or kind is bytes or kind is bytearray:

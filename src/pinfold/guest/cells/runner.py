@@ -1,4 +1,4 @@
-"""Runs cells: compile, execute, show the last value, explain what went wrong. No frames, no files."""
+"""Runs cells: compiles, executes, shows the last value, explains errors. Uses neither the channel nor files."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from .mime_bundle import Forms, cap_text, is_plot, plain_form, rich_forms, show_
 from .streams import Streams
 from .tracebacks import format_error, missing_package
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
 CO_COROUTINE = 0x80
 FUTURE_FLAGS = 0x1FE0000
-"""The bits of a code object that `from __future__` sets; one cell's hold for the next, as at a prompt."""
+"""The bits of a code object that `from __future__` sets; those of one cell apply to the next, as at a prompt."""
 VALUE = "<value>"
-"""Where a cell leaves its last value for us: not a name the program could write."""
+"""The name that a cell's last value is bound to; the program cannot write such a name."""
 
-# Bound now: a program may replace these names in their modules, and we still have to answer.
+# Bound at import: a program may replace these names in their modules, and the guest must still answer.
 _compile, _eval, _getpid = compile, eval, os.getpid
 _modules = sys.modules
 
 
 class Result:
-    """How a cell ended: texts already encoded and capped."""
+    """How a cell ended, with its texts already encoded and capped."""
 
     def __init__(self) -> None:
         self.status = "ok"
@@ -46,9 +46,9 @@ class Result:
         self.interrupted = False
         self.displays: list[Forms] = []
         self.out_of_memory = False
-        """The program asked for more than it may have, and did nothing about being refused."""
+        """True if a MemoryError that the program did not catch ended the cell."""
         self.missing = ""
-        """The package of a module that it imported and that is not there."""
+        """The package of a module that an import did not find; empty if there is none."""
 
 
 class Engine:
@@ -68,9 +68,9 @@ class Engine:
         self.displays = Displays()
         self.origins = Origins(self.namespace)
         self.around: Callable[[str], None] | None = None
-        """Told `pre_run_cell` and `post_execute`, for extensions of IPython such as `autoreload`."""
+        """Called with `pre_run_cell` and `post_execute`, for extensions of IPython such as `autoreload`."""
         self.finish: Callable[[], None] | None = None
-        """Called at the end of a cell that ends well: what it began is finished."""
+        """Called at the end of a cell that succeeds, to finish the calls it began."""
         displays.install(self.displays)
         builtins.__dict__["answer"] = answer
         import_hooks.install_hooks()
@@ -79,7 +79,7 @@ class Engine:
             warmed.shell(self)
 
     def run(self, source: str, begun: Callable[[], None] | None = None, number: int | None = None) -> Result:
-        """`begun` is called when an interrupt can no longer be missed, before any of the program's code."""
+        """Run a cell. `begun` is called once an interrupt can no longer be missed, before any of the program's code."""
         self._count = self._count + 1 if number is None else number
         filename = f"<cell {self._count}>"
         self._interrupts.begin()
@@ -94,7 +94,7 @@ class Engine:
             finally:
                 self._interrupts.disarm()
         except BaseException as raised:
-            result.value = None  # an interrupt may come when it is there already
+            result.value = None  # an interrupt may come after the value was made
             result.error, result.missing = self._describe_error(raised)
             result.out_of_memory = issubclass(type(raised), MemoryError)
             if _getpid() != self._pid:
@@ -110,40 +110,40 @@ class Engine:
         return result
 
     def take_over(self) -> None:
-        """This process, a fork of the one that was, is the session's from now on."""
+        """Make this process, a fork of the session's process, take its place."""
         self._pid = self.displays.pid = _getpid()
 
     def branch_off(self, stdout: int, stderr: int) -> None:
-        """After `take_over`: beside the original, with streams and random numbers of its own."""
+        """After `take_over`: run alongside the original, with separate streams and random numbers."""
         self._streams.adopt(stdout, stderr)
-        self._loop = None  # what it waits with is shared with the original
+        self._loop = None  # its selector is shared with the original
         seed_generators(self.namespace)
 
     @property
     def flags(self) -> int:
-        """What `from __future__` has set for the cells to come."""
+        """The `from __future__` flags that apply to later cells."""
         return self._flags & FUTURE_FLAGS
 
     def adopt(self, cells: dict[str, int], flags: int, sources: dict[str, str]) -> None:
-        """What is in the namespace now was made in another process, by `cells`; `sources` is their code, by number."""
+        """Take over a namespace that `cells` made in another process; `sources` is their code, by number."""
         self.origins.adopt(cells)
         self._flags |= flags & FUTURE_FLAGS
         for number, source in sources.items():
             self._remember(source, f"<cell {number}>")
 
     def run_nested(self, source: str) -> object:
-        """Run a part of the cell that runs, for a magic that holds code. Its last value, not shown."""
+        """Run code that a magic of the running cell holds. Returns its last value, which is not shown."""
         return self._execute(source, f"<cell {self._count}, inner>")
 
     def parse(self, source: str, filename: str = "<cell>") -> ast.Module | SyntaxError:
-        """As Python, or what is wrong with it."""
+        """Return the syntax tree, or the SyntaxError."""
         try:
             return _compile(source, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
         except SyntaxError as error:
             return error
 
     def idle(self, wait: Callable[[], object]) -> None:
-        """Wait for work. A timer the program left behind may raise here: it is shown and changes nothing."""
+        """Wait for work. A timer the program left behind may raise here: the error is printed and ignored."""
         try:
             wait()
         except BaseException as stray:
@@ -175,14 +175,14 @@ class Engine:
         return self.namespace.pop(VALUE, None)
 
     def _translate_cell(self, source: str, filename: str, failure: SyntaxError) -> ast.Module:
-        """The cell as Python, if it is one with magics or commands. Raises what was wrong with it otherwise."""
+        """Return the syntax tree of a cell with magics or commands. Raises SyntaxError if it is no such cell."""
         from .magics import translate_cell
 
         python = translate_cell(source, failure, self)
         if python is None:
             raise failure
         if python.rstrip("\n").count("\n") != source.rstrip("\n").count("\n"):
-            # The lines of a traceback must be those that ran, when they are not one for one the user's.
+            # The lines no longer match the user's one to one: a traceback must show those that ran.
             self._remember(python, filename)
         tree = self.parse(python, filename)
         if isinstance(tree, SyntaxError):
@@ -191,7 +191,7 @@ class Engine:
 
     @staticmethod
     def _remember(source: str, filename: str) -> None:
-        """For tracebacks, and for `inspect`."""
+        """Keep the source for tracebacks and for `inspect`."""
         lines = [line + "\n" for line in source.split("\n")]
         linecache.cache[filename] = (len(source), None, lines, filename)
 
@@ -206,7 +206,7 @@ class Engine:
         try:
             loop.run_until_complete(task)
         finally:
-            # An interrupt leaves through the loop, past the cell's task: end the task as well.
+            # An interrupt is raised in the loop, not in the cell's task: end the task as well.
             if not task.done() and not loop.is_closed():
                 task.cancel()
                 loop.run_until_complete(asyncio.wait([task]))
@@ -214,9 +214,9 @@ class Engine:
     def _show_value(self, value: object, source: str) -> bytes | None:
         text = None
         if value is not None:
-            # As the interactive interpreter does: a `_` of the program's own goes first.
+            # As the interactive interpreter does: a `_` in the program's namespace takes precedence.
             builtins.__dict__["_"] = value
-            if not source.rstrip().endswith(";"):  # the way to say that a value is not wanted
+            if not source.rstrip().endswith(";"):  # a final `;` says not to show the value
                 text = plain_form(value)
                 self._display(value, text)
         if "matplotlib.pyplot" in _modules:
@@ -230,7 +230,7 @@ class Engine:
             self.displays.add({"text/plain": text, **forms}, told=True)
 
     def _describe_error(self, raised: BaseException) -> tuple[bytes, str]:
-        """As text, and which package it lacks. Under `arm`, because both are made by the program's code."""
+        """Return the error's text and the missing package. Interruptible, because both may run the program's code."""
         kind, _, trace = sys.exc_info()
         try:
             try:
@@ -243,21 +243,21 @@ class Engine:
             return cap_text(f"{type.__dict__['__name__'].__get__(kind)}: (its text could not be made)\n"), ""
 
     def _settle(self) -> None:
-        """Takes back what must not reach past the cell, and sends its output out."""
+        """Undo what must not outlast the cell, and flush its output."""
         sys.settrace(None)
         sys.setprofile(None)
         with suppress(BaseException):  # raised by the program's own stream: the cell has ended already
             try:
                 self._interrupts.arm()
                 if "matplotlib.pyplot" in _modules and _getpid() == self._pid:
-                    # Those of a cell that failed half way; after an interrupt they are not waited for.
+                    # The figures of a cell that failed half way; after an interrupt they are only closed.
                     show_figures(None if self._interrupts.fired else displays.display)
                 self._streams.flush()
             finally:
                 self._interrupts.disarm()
 
     def _exit_child(self, raised: BaseException | None, error: bytes) -> None:
-        """A process the cell forked fell out of the cell's code: it ends here, as a script's would."""
+        """End a process that the cell forked and that has left the cell's code, as a script's would end."""
         code = 0
         if isinstance(raised, SystemExit):
             code = raised.code if isinstance(raised.code, int) else 0 if raised.code is None else 1
@@ -273,11 +273,11 @@ def answer(text: object = "") -> None:
     if is_possible():
         call("answer", text=str(text))
     else:
-        sys.stdout.write(f"{text}\n")  # for the model, which then says it
+        sys.stdout.write(f"{text}\n")  # for the model, which then tells the user
 
 
 def seed_generators(namespace: dict[str, object] | None = None) -> None:
-    """The generators of `random` and numpy, and those that variables hold."""
+    """Reseed the generators of `random` and numpy, and those that variables hold."""
     random.seed()
     numbers: Any = sys.modules.get("numpy.random")
     if numbers is not None:

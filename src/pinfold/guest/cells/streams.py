@@ -1,4 +1,4 @@
-"""The program's stdin, stdout and stderr: plain pipes, apart from the channel. Never parsed by anyone."""
+"""The program's stdin, stdout and stderr: plain pipes, separate from the channel and never parsed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import select
 import sys
 from contextlib import suppress
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import NoReturn, TextIO
 
 NAMES = {1: "stdout", 2: "stderr"}
 SPARE_FD = 64
-"""Lowest number for our spare copies, out of the way of programs that close 3 to 63, where there may be as many."""
+"""Lowest descriptor for the spare copies, above the 3 to 63 that some programs close, if the limit allows it."""
 
 
 class Streams:
@@ -32,7 +32,7 @@ class Streams:
         builtins.input = _input
 
     def adopt(self, stdout: int, stderr: int) -> None:
-        """From now on what is written goes there."""
+        """Redirect stdout and stderr to these descriptors."""
         for fd, new in zip(NAMES, (stdout, stderr), strict=True):
             os.dup2(new, fd)
             os.close(new)
@@ -40,7 +40,7 @@ class Streams:
             self._spares[fd] = _spare(fd)
 
     def prepare(self) -> None:
-        """A stream the program replaced stays replaced; one it closed comes back."""
+        """Restore a stream that the program closed; one that it replaced stays replaced."""
         for fd, happened in self._poll.poll(0):
             if happened & select.POLLNVAL:
                 os.dup2(self._spares[fd], fd)
@@ -50,10 +50,10 @@ class Streams:
                 self._install(fd)
 
     def flush(self) -> None:
-        """May call the program's own code, if it put something of its own in place of stdout; ours go first."""
+        """Flush the original streams first; those that the program put in their place may run its code."""
         for fd, name in NAMES.items():
             ours, current = self._ours[fd], getattr(sys, name, None)
-            with suppress(Exception):  # a broken stream is the program's affair
+            with suppress(Exception):  # the program may have broken it
                 ours.flush()
             if current is not ours and current is not None:
                 with suppress(Exception):

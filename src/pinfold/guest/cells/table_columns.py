@@ -1,6 +1,6 @@
-"""The columns of a table, array, list or dict, each read from where it lies: nothing is copied, no code of the program's own runs.
+"""Reads the columns of a table, array, list or dict in place: copies nothing and runs none of the program's code.
 
-Libraries are used only by values that are theirs, so what the program has not imported is not imported here.
+A library is used only for its own values, so one that the program has not imported is not imported here.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from itertools import chain
 from .inventory import axes_of, has_library_labels, is_library_type, is_pandas, module_of, name_of
 from .plain_values import STR, describe, plain
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
 VALUE = "value"
 TEXTS = ("string", "large_string")
-"""Types of pyarrow."""
+"""Text types of pyarrow."""
 RECORD_KEYS = 1_000
-"""Different keys of a list of dicts that become columns; one with more is no table."""
+"""The most keys of a list of dicts that become columns; a list with more is no table."""
 
 
 class Column:
@@ -31,7 +31,7 @@ class Column:
         self._load = load
         self._array: Any = None
         self._typed: Any = None
-        """The same as pandas has it."""
+        """The array as loaded, before `_inner_array`: its type is the one to show."""
         self._labels: list[Any] | None = None
 
     @property
@@ -57,7 +57,7 @@ class Column:
         return name_of(type(self.array)) == "Categorical"
 
     def select(self, rows: slice | list[int]) -> list[Any]:
-        """The values of these rows, each as Python has it."""
+        """Return the values of these rows as Python objects."""
         array, library = self.array, _library_of(self.array)
         if not library:
             return list(array[rows]) if type(rows) is slice else [array[row] for row in rows]
@@ -81,7 +81,7 @@ class Column:
         return self._labels
 
     def numbers(self) -> tuple[Any, Any] | None:
-        """What numpy can sort it by, and where it is missing (None: nowhere); None if it has no such thing."""
+        """Return what numpy can sort the column by, and where values are missing (None: nowhere); None if it cannot."""
         numpy: Any = sys.modules.get("numpy")
         array: Any = self.array
         missing: Any = None
@@ -90,7 +90,7 @@ class Column:
             return None
         if library == "pandas":
             missing = array.isna()
-            # Of categories, of dates and periods, of numbers with a mask.
+            # The inner array of categories, of dates and periods, of numbers with a mask.
             inner: list[Any] = [getattr(array, name, None) for name in ("codes", "_ndarray", "_data")]
             array = next((one for one in inner if type(one) is numpy.ndarray), array)
         elif library in ("pyarrow", "polars"):
@@ -103,29 +103,29 @@ class Column:
         return array, missing if missing is not None and missing.any() else None
 
     def dates(self, rows: slice) -> list[str] | None:
-        """Times of whole seconds as ISO text, from an array of numpy; None if there are others, or a missing one."""
+        """Return numpy times as ISO text; None for other arrays, or if one is missing or not a whole second."""
         numpy: Any = sys.modules.get("numpy")
         if numpy is None or type(self.array) is not numpy.ndarray or self.array.dtype.kind != "M":
             return None
         part = self.array[rows]
         unit = numpy.datetime_data(part.dtype)[0]
-        if unit not in ("s", "ms", "us", "ns") or (part != part.astype("M8[s]")).any():  # a missing one equals nothing
+        if unit not in ("s", "ms", "us", "ns") or (part != part.astype("M8[s]")).any():  # NaT equals nothing
             return None
         return numpy.datetime_as_string(part, "s").tolist()
 
     def count_nulls(self) -> int | None:
-        """If its library knows."""
+        """Return the number of nulls if the library knows it."""
         library = _library_of(self.array)
         return self.array.null_count() if library == "polars" else getattr(self.array, "null_count", None)
 
 
 def _library_of(array: object) -> str:
-    """Empty for a list or tuple."""
+    """Return the library that an array belongs to; empty for a list or tuple."""
     return module_of(type(array)).partition(".")[0] if is_library_type(type(array)) else ""
 
 
 def _inner_array(array: Any) -> Any:
-    """The array of pyarrow that holds the values of one of pandas, or that of numpy that holds dates without a zone."""
+    """Return the pyarrow array inside a pandas one, or the numpy array inside one of dates without a time zone."""
     dates: Any = getattr(array, "_ndarray", None)
     if _library_of(dates) == "numpy" and dates.dtype.kind in "mM" and _library_of(array.dtype) == "numpy":
         return dates
@@ -151,7 +151,7 @@ def _arrow_numbers(array: Any, library: str) -> tuple[Any, Any]:
 
 
 def columns_of(given: object) -> tuple[int, list[Column]] | None:
-    """How many rows there are, and their columns; None if it is no table or list."""
+    """Return the number of rows and the columns of a value; None if it is no table or list."""
     kind = type(given)
     value: Any = given
     if kind is list or kind is tuple:
@@ -182,7 +182,7 @@ def columns_of(given: object) -> tuple[int, list[Column]] | None:
 
 
 def _list_columns(value: Any) -> list[Column]:
-    """One column, or one for each key of dicts."""
+    """Return one column, or for a list of dicts one for each key."""
     keys: dict[str, None] = {}
     if value and all(type(row) is dict for row in value):
         kinds = set(map(id, map(type, chain.from_iterable(value))))
@@ -224,5 +224,5 @@ def _labels(index: object) -> Any:
 
 
 def _own(array: object, rows: int) -> Any:
-    """An array of the program's own is not read: each of its values is the type's name."""
+    """Return a library's array. One of the program's own is not read: its type stands for each of its values."""
     return array if _library_of(array) else [describe(array)] * rows

@@ -1,6 +1,6 @@
-"""A page of a variable: some rows of a table, sorted and filtered, with a summary of each column.
+"""Makes a page of a variable: some rows of a table, sorted and filtered, with a summary of each column.
 
-Nothing of the program's changes and none of its code runs. What sorting and filtering found is kept until a cell runs.
+Changes nothing of the program and runs none of its code. Results of sorting and filtering are kept until a cell runs.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from .inventory import name_of
 from .plain_values import AS_IS, FLOAT, NONE, describe, key_of, plain, simplify
 from .table_columns import Column, columns_of
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
     from .plain_values import Plain
 
 MOST_COLUMNS = 100
-"""Shown of one table; the rest are counted."""
+"""The most columns shown of one table; the rest are counted."""
 PAGE_CHARS = 4_000_000
-"""Of all cells of a page: those of a wide one are shorter."""
+"""The most characters of all cells of a page; those of a wide page are cut shorter."""
 TEXT_CHARS = 10_000
-"""Of a variable that is no table."""
+"""The most characters of a variable that is no table."""
 SORTED_NUMBERS, SORTED_TEXTS = 20_000_000, 5_000_000
-"""Rows that can be sorted: no signal interrupts numpy."""
+"""The most rows that are sorted: no signal interrupts numpy."""
 PART = 50_000
-"""Rows read at once: of those there is a copy."""
+"""Rows that are read, and so copied, at once."""
 SAMPLE = 200_000
-"""Cells of a table that summaries read, in rows evenly spaced, and at least this many rows:"""
+"""Table cells that summaries read, in evenly spaced rows, and at least this many rows:"""
 SAMPLE_ROWS = 10_000
 BINS = 20
 MOST_FLOAT = 1e300
-"""What is beyond has no place in a histogram."""
+"""Larger numbers are left out of a histogram."""
 KEPT = 4
-"""Tables, and of each the orders and the filters, that are kept."""
+"""How many tables are kept, and for each how many orders and filters."""
 POSSIBLE_CHARS = frozenset("0123456789.+-:einftrusal")
-"""In the text of numbers, dates and truth values."""
+"""Characters that the text of numbers, dates and booleans can contain."""
 
 
 class Pages:
-    """Reads pages; `forget` when a cell runs."""
+    """Reads pages. Call `forget` when a cell runs."""
 
     def __init__(self) -> None:
         self._tables: dict[int, Table] = {}
@@ -52,7 +52,7 @@ class Pages:
         self._tables.clear()
 
     def page(self, namespace: dict[str, object], query: dict[str, Any]) -> dict[str, object]:
-        """Raises Refused."""
+        """Return a page of the variable that `query` names. Raises Refused."""
         name = query["name"]
         if name not in namespace:
             raise _unknown("variable", name, [one for one in namespace.copy() if type(one) is str and one[:1] != "_"])
@@ -64,7 +64,7 @@ class Pages:
 
 
 class Table:
-    """A variable as rows and columns, with what is known of them."""
+    """A variable as rows and columns, with the orders, filters and summaries found so far."""
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -77,7 +77,7 @@ class Table:
         self._summaries: dict[int, dict[str, object]] = {}
 
     def is_current(self) -> bool:
-        """Unless something that a cell left running has changed it meanwhile."""
+        """Return whether the size is the same: a thread that a cell left running may have changed it."""
         found = columns_of(self.value)
         return (found and (found[0], len(found[1]))) == (None if self._is_text else (self.rows, len(self.columns)))
 
@@ -108,7 +108,7 @@ class Table:
         return names.index(name)
 
     def _order(self, sort: int | None, descending: bool, needle: str, within: int | None) -> tuple[Any, int]:
-        """Which rows there are, in which order; and how many."""
+        """Return the matching rows in order, and their number."""
         order: Any = range(self.rows)
         if sort is not None:
             key = (sort, descending)
@@ -150,7 +150,7 @@ def _unknown(what: str, name: str, names: list[str]) -> Refused:
 
 
 def sort_rows(column: Column, rows: int, *, descending: bool) -> Any:
-    """The numbers of the rows, sorted; rows that are equal stay in order, missing values come last. Raises Refused."""
+    """Return the row numbers in sorted order; equal rows stay in order, missing values come last. Raises Refused."""
     numbers = column.numbers()
     most = SORTED_TEXTS if numbers is None else SORTED_NUMBERS
     if rows > most:
@@ -178,7 +178,7 @@ def _sort_numbers(keys: Any, missing: Any, *, descending: bool) -> Any:
 
 
 def _compact(rows: list[int]) -> memoryview:
-    """In 8 bytes each, not 36."""
+    """Store row numbers in 8 bytes each, not 36."""
     packed = memoryview(bytearray(8 * len(rows))).cast("q")
     for at, row in enumerate(rows):
         packed[at] = row
@@ -190,7 +190,7 @@ def _keys(values: list[Any]) -> list[Any]:
 
 
 def find_rows(columns: Iterable[Column], rows: int, needle: str) -> bytearray:
-    """1 for each row that has the text in one of the columns, in any case."""
+    """Return 1 for each row that has the text in one of the columns, ignoring case."""
     found = bytearray(rows)
     for column in columns:
         numbers = None if column.is_category else column.numbers()
@@ -211,7 +211,7 @@ def _texts(values: list[Any]) -> list[str]:
 
 
 def summarize(column: Column, rows: int, step: int) -> dict[str, object]:
-    """Of every `step`th row, but for what is missing and, of numbers and dates, the least and the greatest."""
+    """Summarise every `step`th row. Missing values, and the extremes of numbers and dates, come from all rows."""
     numbers = column.numbers()
     top: list[Any] = []
     if numbers is None or column.is_category or numbers[0].dtype.kind == "b":
@@ -276,7 +276,7 @@ def _count_missing(column: Column, rows: int, numbers: tuple[Any, Any] | None) -
 
 
 def count_bins(values: list[Any]) -> list[int] | None:
-    """How many lie in each of 20 equal parts between the least and the greatest; None if there is no such thing."""
+    """Count the values in each of 20 equal bins between the least and the greatest; None if none is finite."""
     finite = [value for value in values if -MOST_FLOAT < value < MOST_FLOAT]
     if not finite:
         return None
@@ -284,5 +284,5 @@ def count_bins(values: list[Any]) -> list[int] | None:
     width = (max(finite) - least) / BINS
     places = Counter(int((value - least) / width) for value in finite) if width > 0 else {0: len(finite)}
     counts = [places.get(at, 0) for at in range(BINS)]
-    counts[-1] += len(finite) - sum(counts)  # the greatest are at the end of the last part
+    counts[-1] += len(finite) - sum(counts)  # the greatest belong to the last bin
     return counts

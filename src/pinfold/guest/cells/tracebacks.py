@@ -1,6 +1,6 @@
-"""An exception as text for the author of the cell: their frames, the last of a library's, and what the line worked on.
+"""Formats an exception for the author of the cell: their frames, a library's last frame, and the failing line's values.
 
-Also which package brings a missing module, and where packages lie that were installed meanwhile.
+Also names the package of a missing module, and puts packages that were installed meanwhile on the import path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import FrameType, TracebackType
 
 from .inventory import columns_of, describe_value, is_data, is_library_type, name_of
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -33,13 +33,13 @@ sklearn=scikit-learn slugify=python-slugify snappy=python-snappy usb=pyusb win32
 zmq=pyzmq
 """
 DISTRIBUTIONS = {name: package for name, _, package in (pair.partition("=") for pair in _PAIRS.split())}
-"""By the name of a module, the package that has it."""
+"""The package to install for a module, by the module's name."""
 OWN_NAME = "pinfold"
-"""A session cannot open another; a package of this name on the index is not ours."""
+"""Never suggested: a session cannot open another, and a package of this name on the index is not Pinfold."""
 
 
 def package_of(missing: object) -> str:
-    """What to install for the name of a ModuleNotFoundError; empty when installing would not help."""
+    """Return what to install for the name of a ModuleNotFoundError; empty if installing would not help."""
     if type(missing) is not str or not missing.isprintable() or len(missing) > 100:
         return ""
     top = missing.partition(".")[0]
@@ -50,23 +50,23 @@ def package_of(missing: object) -> str:
 
 
 class Site:
-    """A folder of installations, which join the import path after everything else. Programs find them by PYTHONPATH and PATH."""
+    """A folder of installed packages, put last on the import path. Child processes find them by PYTHONPATH and PATH."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._seen = -1
 
     def refresh(self) -> None:
-        """Before a cell: one `stat`, and nothing more unless something was installed since the last one."""
+        """Add what was installed since the last call. Costs one `stat` if there is nothing new."""
         try:
             changed = os.stat(self._folder).st_mtime_ns
             if changed == self._seen:
                 return
             names = sorted(os.listdir(self._folder))
         except OSError:
-            return  # it is the host's, and may not be there yet
+            return  # the host makes the folder, perhaps later
         self._seen = changed
-        with suppress(Exception):  # the program replaced the path or a finder: what it imports is its own affair
+        with suppress(Exception):  # the program may have replaced `sys.path` or a finder
             for name in names:
                 if not name.startswith("."):
                     path = f"{self._folder}/{name}"
@@ -88,16 +88,16 @@ OURS = (__file__.rsplit("/", 2)[0] + "/", "<servers.")
 LIBRARY_FOLDER = os.path.dirname(os.__file__) + "/"
 INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 FRAMES = 16
-"""Most frames of the user's own that are shown; of a deep recursion the middle is left out."""
+"""The most frames of the user's own that are shown; the middle of a deep recursion is left out."""
 NAMES = 8
-"""Variables told of."""
+"""The most variables described."""
 STATEMENT_LINES = 5
 CHAINED = 20
 CANDIDATES = 300
-"""Columns looked through for one like the missing."""
+"""The most columns searched for a name like the missing one."""
 COLUMN_CHARS = 100
 MISSING = 3
-"""Columns that are not there, of those that are told of."""
+"""The most missing columns that are reported."""
 CO_OPTIMIZED = 0x1
 REPLACEMENTS = {
     "'DataFrame' object has no attribute 'append'": "pandas removed append: add a row with df.loc[len(df)] = [...], a table with pd.concat([df, other])",
@@ -109,7 +109,7 @@ REPLACEMENTS = {
     "fillna() got an unexpected keyword argument 'method'": "pandas removed method=: use ffill() or bfill()",
     "got an unexpected keyword argument 'squared'": "scikit-learn removed squared=: use root_mean_squared_error()",
 }
-"""By the end of an error's text: what models still write from older versions, and what stands in its place."""
+"""Replacements for what models still write from older versions, by the end of the error's text."""
 
 _STRING = re.compile(r"""(?<![\w'"])(?:[rbuRBU]{0,2})('[^'\n]*'|"[^"\n]*")|\#.*""")
 _NAME = re.compile(r"(?<![\w.])[^\W\d]\w*")
@@ -132,7 +132,7 @@ def format_error(raised: BaseException, trace: TracebackType | None) -> str:
 
 
 def trim_traceback(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the program's first frame on, without frames of ours further down."""
+    """Return the traceback from the program's first frame on, without the guest's frames further down."""
     frames: list[TracebackType] = []
     while trace is not None:
         frames.append(trace)
@@ -146,13 +146,13 @@ def trim_traceback(trace: TracebackType | None) -> TracebackType | None:
 
 
 class _Stack(StackSummary):
-    """Frames with something to say after them, and gaps that stand for many."""
+    """Frames with notes after them, and gaps that stand for several frames."""
 
     notes: dict[int, str]
     gaps: dict[int, str]
 
     def format_frame_summary(self, frame_summary: FrameSummary, **options: object) -> str:
-        """`options` are those of the Python that runs; 3.13 has one more than 3.11."""
+        """`options` depend on the version of Python; 3.13 has one more than 3.11."""
         gap = self.gaps.get(id(frame_summary))
         if gap is not None:
             return gap
@@ -162,7 +162,7 @@ class _Stack(StackSummary):
 
 
 def _condense(told: TracebackException, note: dict[int, str]) -> None:
-    """In place, and in what it is chained to. `note` is by position in the outermost."""
+    """Shorten the stack of an exception and of those it is chained to. `note` is by position in the outermost stack."""
     chain: list[tuple[TracebackException | None, dict[int, str]]] = [(told, note)]
     seen = 0
     while chain and seen < CHAINED:
@@ -196,7 +196,7 @@ def _close_gap(made: _Stack, hidden: list[FrameSummary]) -> None:
     if not hidden:
         return
     where = list(dict.fromkeys(_library(frame.filename) or "your code" for frame in hidden))
-    # As tall as a frame of its own, or the standard formatting would take two gaps for a repetition.
+    # Unlike any other frame, or the standard formatting would take two gaps for a repetition.
     gap = FrameSummary(f"<gap {id(hidden)}>", len(made), "", lookup_line=False, line="")
     made.append(gap)
     count = f"{len(hidden)} frame{'s' if len(hidden) > 1 else ''}"
@@ -204,7 +204,7 @@ def _close_gap(made: _Stack, hidden: list[FrameSummary]) -> None:
 
 
 def _library(filename: str) -> str:
-    """Whose code it is, by name; empty for the user's own."""
+    """Return the name of the library a file belongs to; empty for the user's own code."""
     if filename.startswith("<"):
         return "Python" if filename.startswith(("<frozen", "<__array")) else ""
     installed = INSTALLED.sub("", filename)
@@ -215,7 +215,7 @@ def _library(filename: str) -> str:
 
 
 def _notes(raised: BaseException, trace: TracebackType | None) -> tuple[dict[int, str], str]:
-    """What the failing line worked on, by position of its frame; and what may have been meant."""
+    """Return the values that the failing line used, by position of its frame, and a hint at what was meant."""
     found: TracebackType | None = None
     place = position = -1
     while trace is not None:
@@ -268,7 +268,7 @@ def _look_up(frame: FrameType, name: str) -> tuple[bool, object]:
 
 
 def _suggest_columns(raised: BaseException, used: list[tuple[str, object]]) -> str:
-    """For each column that is not there, those with a similar name, else those there are."""
+    """Name for each missing column those with a similar name, or else all columns."""
     keys = [key for key in _missing(raised) if len(key) <= COLUMN_CHARS][:MISSING]
     tables = [(name, columns) for name, value in used if keys and (columns := columns_of(value, CANDIDATES))]
     lines: list[str] = []
@@ -303,7 +303,7 @@ def _near(key: str, columns: list[str]) -> str:
 
 
 def _missing(raised: BaseException) -> list[str]:
-    """The columns that an error of pandas or polars says are not there, by every way they say it."""
+    """Return the columns that an error of pandas or polars calls missing, in any of their wordings."""
     if type(raised) is AttributeError:
         return [raised.name] if type(raised.name) is str else []
     if not raised.args or (type(raised) is not KeyError and name_of(type(raised)) != "ColumnNotFoundError"):
@@ -320,7 +320,7 @@ def _missing(raised: BaseException) -> list[str]:
 
 
 def missing_package(raised: BaseException | None) -> str:
-    """That would bring the module an import did not find; empty where that is not what went wrong."""
+    """Return the package of a module that an import did not find; empty if the error is another one."""
     for _ in range(CHAINED):
         if raised is None:
             break

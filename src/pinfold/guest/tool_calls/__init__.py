@@ -1,1 +1,1 @@
-"""Calls from cells to tools of the host, and programs run for the host."""
+"""Calls from cells to the host's tools, and programs run for the host."""

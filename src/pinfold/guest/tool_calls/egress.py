@@ -1,4 +1,4 @@
-"""The relay of a session's way out: carries bytes between a port of its loopback and the proxy on the host, and can do nothing else.
+"""Relays a session's network traffic between a port of its loopback and the host's proxy, and can do nothing else.
 
 The proxy decides which hosts may be reached.
 """
@@ -15,12 +15,12 @@ from contextlib import suppress
 from ..kernel import syscalls
 
 PAIRS = 64
-"""Connections at once; more wait to be accepted."""
+"""The most connections at once; more wait to be accepted."""
 PIECE_BYTES = 1 << 18
 IDLE_S = 60.0
-"""Without a connection; then the relay ends."""
+"""How long without a connection until the relay ends."""
 LINGER_S = 5.0
-"""For a client that goes on talking after the other end is done: it must get to read why."""
+"""How long to go on reading from a client after the proxy is done, so that the client gets to read why."""
 CLOSED = (
     b"HTTP/1.1 503 Unavailable: the way out of this sandbox is closed\r\nContent-Type: text/plain\r\n"
     b"Content-Length: 41\r\nConnection: close\r\n\r\nthe way out of this sandbox is closed now\n"
@@ -28,19 +28,19 @@ CLOSED = (
 
 
 def run_relay(listener: socket.socket, path: str, program: bytes) -> None:
-    """In a process of its own, until it is no longer needed."""
+    """Run the relay until it is idle. Needs a process of its own."""
     try:
         _confine(listener)
-        loop = asyncio.new_event_loop()  # takes a pair of sockets, which the filter refuses
+        loop = asyncio.new_event_loop()  # makes a socket pair, which the filter refuses
         syscalls.seccomp(program)
         loop.run_until_complete(_relay(listener, path))
     except BaseException:
-        with suppress(OSError):  # it must not wait for one that will never come
+        with suppress(OSError):  # a client that has connected must not wait for an answer
             listener.accept()[0].close()
 
 
 def _confine(listener: socket.socket) -> None:
-    """No files, no programs, no processes, no sockets of the network's: the session's own rules are wider."""
+    """Allow no files, programs, processes or network sockets, which the session's own rules do not all forbid."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
@@ -60,7 +60,7 @@ def _confine(listener: socket.socket) -> None:
 
 
 async def _relay(listener: socket.socket, path: str) -> None:
-    """Until it has had no connection for a while."""
+    """Accept connections until there has been none for a while."""
     loop = asyncio.get_running_loop()
     pairs: set[asyncio.Task[None]] = set()
     while True:
@@ -78,7 +78,7 @@ async def _relay(listener: socket.socket, path: str) -> None:
 
 
 async def _connect(client: socket.socket, path: str) -> None:
-    """Carry bytes both ways until the proxy has said all, and its client too or for a while longer."""
+    """Carry bytes both ways until the proxy has sent all; then go on reading from the client for a while."""
     with client, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as proxy:
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -98,7 +98,7 @@ async def _connect(client: socket.socket, path: str) -> None:
 
 
 async def _carry(source: socket.socket, sink: socket.socket | None) -> None:
-    """All that comes, and its end. Without `sink`, or where that hears no more, it is read all the same."""
+    """Copy all bytes and the end of the stream. Without a `sink`, or once that is closed, only read."""
     loop = asyncio.get_running_loop()
     with suppress(OSError):
         while data := await loop.sock_recv(source, PIECE_BYTES):

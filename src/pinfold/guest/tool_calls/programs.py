@@ -1,7 +1,7 @@
-"""Runs a program for the host, between cells or while one waits for a call: bounded in time and output.
+"""Runs programs for the host, between cells or while a cell waits for a call: bounded in time and output.
 
-It has a process group of its own. It is a child of this process while it runs, and reaped when it ends: nothing of it is
-left for `os.wait()` in a cell. The namespace of the cells is not touched.
+Each program has its own process group. It is a child of this process and is reaped when it ends, so that it is not left
+for `os.wait()` in a cell. The namespace of the cells is not touched.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from time import monotonic
 
 from ..kernel.processes import SignalHandlers
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from collections.abc import Callable
     from subprocess import Popen
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     Ended = tuple[bytes, BaseException | None]
 
 READ_BYTES = 1 << 16
-"""Of output, at once; no more is told at once either."""
+"""The most output that is read, and reported, at once."""
 LAST_READS = 16
-"""Once it has ended, as much as the largest pipe can hold: what it left in the background may write for ever."""
+"""Reads after its end, for as much as the largest pipe holds: processes left in the background may write endlessly."""
 TICK_S = 0.1
-"""How often to look whether it is still wanted."""
+"""How often to check whether the program is still wanted."""
 LOOK_S = 0.01
-"""How often to look whether it has ended, where the kernel cannot tell."""
+"""How often to check whether the program has ended, where there is no pidfd."""
 REAP_S = 2.0
-"""For a killed program to be gone."""
+"""Time for a killed program to end."""
 
-# Bound now: a program may replace these names in their modules.
+# Bound at import: a program may replace these names in their modules.
 _waitpid, _killpg, _read, _write, _close = os.waitpid, os.killpg, os.read, os.write, os.close
 
 
@@ -49,15 +49,15 @@ class Programs:
         self._root = root
         self._channel = channel
         self._kept = {name: value for name, value in os.environ.items() if name == "TMPDIR" and value}
-        """As in the beginning: where no namespace ends what a session leaves running, it is known by this."""
+        """TMPDIR as at the start: without a PID namespace, processes that a session leaves running are found by it."""
 
         self.starting = allocate_lock()
-        """Held while one is started: a process forked from this one meanwhile would hold pipes open that must close."""
+        """Held while a program is started: a process forked meanwhile would keep the program's pipes open."""
 
     def run(self, request: Request, stdin: bytes, is_unwanted: Question, tell: Tell) -> Ended:
-        """A line of JSON that tells how it ended, then what it wrote to stdout and to stderr; and what cut it short.
+        """Run a program. Return a line of JSON on how it ended, then its stdout and stderr; and what cut it short.
 
-        `tell` hears what it writes as it comes. When it `is_unwanted`, it ends; the host that speaks wants no more of it.
+        `tell` receives output as it comes. The program is ended once `is_unwanted` says that the host does not need it.
         """
         with SignalHandlers() as handlers:
             told, stray = self._run(request, stdin, is_unwanted, tell, handlers)
@@ -78,7 +78,7 @@ class Programs:
 
                 scratch = scratch_in(self._kept.get("TMPDIR", "/tmp"), self._root)
             program = _Program(self._start(request, stdin, scratch), stdin, request["limit"], tell)
-        except Exception as error:  # whatever is wrong: no such file, no more processes, a NUL in its name
+        except Exception as error:  # such as no such file, no more processes, a NUL in the name
             words = getattr(error, "strerror", None) or str(error)
             what = getattr(error, "filename", None) or request["argv"][0]
             is_unbound = type(error).__name__ == "NotBound"
@@ -91,7 +91,7 @@ class Programs:
 
         try:
             status = program.follow(self._channel.fd, is_over, monotonic() + request["timeout_s"])
-        except BaseException as raised:  # a timer or a signal of the cells' own code
+        except BaseException as raised:  # a timer or a signal handler of the program in the cells
             stray = raised
             program.err += f"it was cut short: {type(stray).__name__}\n".encode()
         finally:
@@ -107,13 +107,13 @@ class Programs:
                 program.code, out, err, os.path.join(self._root, request["workdir"])
             )
             bound = "refused" if refused else "kept"
-            with suppress(OSError):  # it holds something, or is the session's own
+            with suppress(OSError):  # not empty, or the session's own folder
                 os.rmdir(scratch)
         told = _encode_result(status, program.code, out, err, dropped=program.dropped, pid=program.pid, read_only=bound)
         return told, stray
 
     def _start(self, request: Request, stdin: bytes, scratch: str) -> Popen[bytes]:
-        """Bound to reading if there is a scratch folder."""
+        """Start the program; it may only read if there is a scratch folder."""
         from subprocess import DEVNULL, PIPE, Popen
 
         env = None if request["env"] is None else {**self._kept, **request["env"]}
@@ -141,7 +141,7 @@ class Programs:
 
 
 def encode_failure(why: str, *, read_only: str = "") -> bytes:
-    """How a program is told of that did not run."""
+    """Encode the result of a program that did not run."""
     words = f"{why}\n".encode("utf-8", "backslashreplace")
     return _encode_result("error", None, b"", words, read_only=read_only)
 
@@ -157,7 +157,7 @@ class _Program:
     def __init__(self, process: Popen[bytes], stdin: bytes, limit: int, tell: Tell) -> None:
         self.pid = process.pid
         self.code: int | None = None
-        """None: killed and not seen to end, or another thread has waited for it."""
+        """The exit code; None if it was killed and not seen to end, or another thread has waited for it."""
         self.out, self.err = bytearray(), bytearray()
         self.dropped = 0
         self._process = process
@@ -170,7 +170,7 @@ class _Program:
             os.set_blocking(file.fileno(), False)
 
     def follow(self, channel: int, is_unwanted: Question, until: float) -> str:
-        """Until it has `ended`, its time is over (`timeout`), or it is no longer wanted (`error`)."""
+        """Serve the program until it has `ended`, its time is over (`timeout`), or it is no longer wanted (`error`)."""
         poll = select.poll()
         for fd in self._kept:
             poll.register(fd, select.POLLIN)
@@ -197,9 +197,9 @@ class _Program:
                 _close(pidfd)
 
     def end(self, *, whole: bool) -> None:
-        """Take what is left of its output. `whole`: of its process group nothing may be left either."""
+        """Read the rest of the output. With `whole`, kill the process group first."""
         if whole:
-            self._tell = None  # the listener may be gone
+            self._tell = None  # its receiver may be gone
             with suppress(OSError):
                 _killpg(self.pid, signal.SIGKILL)
             until = monotonic() + REAP_S
@@ -222,14 +222,14 @@ class _Program:
                 self._stdin = self._stdin[_write(fd, self._stdin[:READ_BYTES]) :]
             except BlockingIOError:
                 return
-            except OSError:  # it does not read on
+            except OSError:  # the program stopped reading
                 self._stdin = self._stdin[:0]
             if not self._stdin:
                 poll.unregister(fd)
                 self._files[0].close()
 
     def _take(self, fd: int) -> bool | None:
-        """False at the end of it, None when there is nothing now."""
+        """Read some output. Returns False at its end, None if there is nothing now."""
         try:
             data = _read(fd, READ_BYTES)
         except BlockingIOError:
@@ -245,7 +245,7 @@ class _Program:
     def _is_reaped(self) -> bool:
         try:
             pid, status = _waitpid(self.pid, os.WNOHANG)
-        except ChildProcessError:  # a thread of the cells' waits for any child, or SIGCHLD is ignored
+        except ChildProcessError:  # a thread of a cell waits for any child, or SIGCHLD is ignored
             return True
         if pid == 0:
             return False

@@ -1,8 +1,8 @@
-"""Runs a program inside and carries its streams to the host, by calls of the cell that asked for it.
+"""Runs a program in the sandbox and carries its streams to the host, by tool calls of the cell that started it.
 
-One call at a time does both ways: it hands over what the program wrote and comes back with what it is to read. The host
-keeps a call that has nothing to come back with; a line on our own output, which goes another way, says that there is
-something to hand over. So neither side polls.
+One call at a time serves both directions: it hands over the program's output and returns its input. The host holds back
+the answer while there is no input; a line on this process's stdout, which takes another way, tells the host that there
+is output to hand over. So neither side polls.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import IO
 from .. import calls
 
 PIECE = 128 << 10
-"""Bytes in one call; each may take six in its arguments."""
+"""Bytes in one call; each may take six in the JSON arguments."""
 PROMPT_S = 0.002
-"""A program that answers within this is waited for: it saves the bell."""
+"""How long to wait for output before a call: output that comes in time needs no line on stdout."""
 ENDING_S = 2.0
-"""For it to end when it has read all there is, and when it has closed its output."""
+"""Time for the program to end once its input is closed, and once it has closed its output."""
 _programs: list[_Program] = []
 
 
@@ -30,9 +30,9 @@ class _Program:
         self.out = _Reader(self.process.stdout)
         self.err = _Reader(self.process.stderr)
         self.unread = b""
-        """What it is to read and has not taken yet."""
+        """Input that the program has not read yet."""
         self.is_over = False
-        """Nothing more comes for it to read."""
+        """True if no more input comes."""
         stdin = self.process.stdin
         assert stdin is not None
         self.stdin = stdin.fileno()
@@ -47,11 +47,11 @@ class _Program:
                 self.unread = self.unread[os.write(self.stdin, self.unread) :]
         except BlockingIOError:
             return
-        except OSError:  # it reads no more; how it ends is told
+        except OSError:  # it reads no more; its exit code is reported
             self.unread = b""
         if self.is_over and self.process.stdin and not self.process.stdin.closed:
             self.process.stdin.close()
-            # A copy of this interpreter may hold the other end open: then it does not learn that this was all.
+            # A forked copy of this interpreter may hold the pipe open: then the program sees no end of its input.
             timer = threading.Timer(ENDING_S, self.process.terminate)
             timer.daemon = True
             timer.start()
@@ -67,14 +67,14 @@ class _Reader:
         return self._stream.fileno()
 
     def take(self) -> str:
-        """What is there; only after it was seen to be readable."""
+        """Read what is there. Call it only when the stream is readable."""
         data = os.read(self.fileno(), PIECE)
         self.ended = not data
         return data.decode("latin-1")
 
 
 class _OutputWatcher(threading.Thread):
-    """Rings when the program has written something while a call waits."""
+    """Writes a line to stdout when the program has written something while a call waits."""
 
     def __init__(self, program: _Program) -> None:
         super().__init__(daemon=True)
@@ -94,7 +94,7 @@ class _OutputWatcher(threading.Thread):
                 if self._is_over:
                     return
                 call = self._calls
-            # What woke us may have been taken before that call was made.
+            # The output that woke this thread may have been read before that call.
             if select(readers, [], [], 0)[0]:
                 os.write(1, b"\n")
                 with self._changed:
@@ -121,12 +121,12 @@ class _OutputWatcher(threading.Thread):
 
 
 def start(argv: list[str], env: dict[str, str], cwd: str) -> None:
-    """Raises OSError."""
+    """Start the program to relay. Raises OSError."""
     _programs[:] = [_Program(argv, env, cwd)]
 
 
 def relay() -> bool:
-    """Until the program has ended, or the calls of this cell are used up: then the next one goes on. Whether it has ended."""
+    """Relay until the program ends (True), or until this cell's calls are used up (False) and the next cell goes on."""
     program = _programs[0]
     bell = _OutputWatcher(program)
     bell.start()
@@ -142,13 +142,13 @@ def relay() -> bool:
 
 
 def _exchange(program: _Program, bell: _OutputWatcher) -> None:
-    """Hand over what there is, take what comes for it."""
+    """Hand over the program's output and receive its input."""
     told = {"out": "", "err": ""}
     writing, wait_s = ([program.stdin], None) if program.unread else ([], PROMPT_S)
     for reader in select(program.readers(), writing, [], wait_s)[0]:
         told["out" if reader is program.out else "err"] = reader.take()
     program.feed()
-    # What it does not take is not asked for more of: then the host's side waits.
+    # No more input is asked for while the program does not read: then the host's side waits.
     is_full = bool(program.unread) or not program.readers()
     if is_full and not (told["out"] or told["err"]):
         return

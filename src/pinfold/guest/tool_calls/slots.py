@@ -1,4 +1,4 @@
-"""What the calls of one cell consist of: which were made, what goes out with each, and what comes back."""
+"""The calls of one cell: their state, their encoded arguments and their decoded answers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from json import JSONEncoder, loads
 
 from ..frames import Channel, Header
 
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
-_getpid = os.getpid  # bound now: a program may replace it
+_getpid = os.getpid  # bound at import: a program may replace it
 
 
 class Slot:
@@ -25,16 +25,16 @@ class Slot:
         self.tool = tool
         self.body = body
         self.number = 0
-        """When it is sent."""
+        """Set when the call is sent."""
         self.answer: tuple[Header, bytes] | None = None
         self.done = done
-        """Told of the answer, in whichever thread hears it; None where a thread waits."""
+        """Called on the answer, in the thread that receives it; None if a thread waits for it."""
         self.wake = allocate_lock()
-        """Held until the thread that waits is to look."""
+        """Released to wake the thread that waits."""
         self.wake.acquire()
 
     def awaken(self) -> None:
-        """The thread that waits."""
+        """Wake the thread that waits."""
         with suppress(RuntimeError):  # it is awake
             self.wake.release()
 
@@ -47,45 +47,45 @@ class Cell:
         self.pid = _getpid()
         self.count = self.size = self.unanswered = 0
         self.told = 0
-        """Of the programs the host wanted, the last it has heard the end of."""
+        """Number of the last program whose end was reported to the host."""
         self.is_unwanted = False
-        """The program that runs for the host now."""
+        """True if the host no longer wants the program that runs for it now."""
         self.seat = allocate_lock()
-        """Of the thread that listens."""
+        """Held by the thread that listens."""
         self.wait_for_input = channel.wait
-        """Only for the thread that has the seat."""
+        """Only for the thread that holds `seat`."""
         self.waiting: dict[int, Slot] = {}
-        """By number; sent, and not answered."""
+        """Calls that were sent and not answered, by number."""
         self.queue: deque[Slot] = deque()
         self.callers: set[int] = set()
-        """Threads that are in a call: what runs in one meanwhile, a finaliser say, must not wait for its own turn."""
+        """Threads inside a call. Code run there meanwhile, such as a finaliser, must not make one, or it deadlocks."""
 
 
 class ToolError(Exception):
-    """A call did not give a result; the text says why."""
+    """A call did not give a result; the message says why."""
 
-    __module__ = "builtins"  # a traceback then says its plain name
+    __module__ = "builtins"  # so that a traceback shows the plain name
 
 
 class ToolRefused(ToolError):
-    """It was not run: policy or the user said no, or it could not even be asked for."""
+    """The call was not run: policy or the user denied it, or it could not be requested."""
 
     __module__ = "builtins"
 
 
 class ToolFailed(ToolError):
-    """It was run, and failed."""
+    """The call was run and failed."""
 
     __module__ = "builtins"
 
 
 def _plain(value: object) -> object:
-    """What JSON has no form for and everybody would write in the same way."""
+    """Convert common values that JSON has no form for."""
     if isinstance(value, bytes | bytearray):
         from base64 import b64encode
 
         return b64encode(value).decode()
-    for name in ("__fspath__", "isoformat", "tolist"):  # paths, times, and whatever numpy has
+    for name in ("__fspath__", "isoformat", "tolist"):  # paths, times, values of numpy
         as_plain = getattr(value, name, None)
         if as_plain is not None and not isinstance(value, type):
             return as_plain()
@@ -100,7 +100,7 @@ def encode_args(args: dict[str, object]) -> bytes:
 
 
 def decode_answer(header: Header, body: bytes) -> Any:
-    """The result, or its exception."""
+    """Return the result of a call, or raise its error."""
     beside: Any = header.get("beside")
     if beside is None:
         told = loads(body.decode())

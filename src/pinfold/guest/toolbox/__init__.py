@@ -1,1 +1,1 @@
-"""Programs that the host runs beside the cells: one request in, one reply out. The standard library only, but for `tables`."""
+"""Programs that the host runs besides cells: one request in, one reply out. Only `tables` needs more than stdlib."""

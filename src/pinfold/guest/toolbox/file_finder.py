@@ -15,7 +15,7 @@ from .program_io import Refused, display_path
 from .texts import SKIPPED, describe_missing, resolve_path
 
 NAMES = 1000
-"""Paths that are told."""
+"""The most paths in a result."""
 WALK_S = 15.0
 MEASURE_S = 2.0
 MEASURED = 200_000
@@ -57,7 +57,7 @@ def _expand_braces(pattern: str) -> list[str]:
 
 
 class _Walk:
-    """A pattern part by part, each a folder further down."""
+    """Matches a pattern part by part, each one folder further down."""
 
     def __init__(self, pattern: str, until: float) -> None:
         self._parts = [part for part in pattern.split("/") if part not in ("", ".")]
@@ -98,7 +98,7 @@ class _Walk:
                 yield from self.below(entry.path, at)
 
     def _entries(self, folder: str, part: str) -> list[os.DirEntry[str]]:
-        """Hidden ones only where the pattern names some; never the folders in SKIPPED, unless they are named."""
+        """List a folder: hidden entries only if the part begins with a dot, those in SKIPPED only if it names them."""
         try:
             with os.scandir(folder) as scan:
                 entries = list(scan)

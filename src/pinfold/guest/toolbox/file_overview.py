@@ -1,4 +1,4 @@
-"""A program of its own, run inside the sandbox: what files there are here and in the folders named, and how they are made.
+"""A program of its own, run inside the sandbox: describes the files here and in the folders named, and their structure.
 
 Prints at most `MOST` characters, whatever the files are like. Reads little of each.
 """
@@ -14,19 +14,19 @@ from typing import Any
 MOST = 1200
 FILES = 12
 READ = 4 << 20
-"""Bytes of a file that are looked at; of a longer one the number of lines is not told."""
+"""The most bytes read of a file; for a longer one the number of lines is not given."""
 DEEP = 6
 FILE = 500
 ALONE = 1000
-"""Characters of the one file of data there is."""
+"""The most characters about a data file that is the only one."""
 COLUMNS = 20
 KEYS = 8
 PATH = 300
-"""Characters; one that is cut cannot be opened."""
+"""The most characters of a path, which cannot be opened if it is cut."""
 WORDS = 40
 LINES = 14
 BEGINNING = 240
-"""Characters of a text that are shown."""
+"""The most characters shown of a text."""
 TABLES = {".csv": ",", ".tsv": "\t"}
 DATA = (*TABLES, ".json", ".jsonl", ".xlsx", ".xls", ".parquet", ".feather", ".db", ".sqlite")
 TEXTS = (".txt", ".log", ".md", ".py", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".sql", ".html", ".xml")
@@ -94,7 +94,7 @@ def describe_table(text: str, delimiter: str, whole: bool, most: int) -> str:
     count = f"{sum(1 for row in rows if row) + bool(first):,}" if whole else "many"
     missing = [""] * (len(header) - len(first))
     pairs = zip(header, first + missing, strict=False)
-    # Quoted: a blank before or behind a name would be missed otherwise. One without a name is called so by pandas.
+    # Quoted, or a space before or after a name would be missed. A column without a name gets the one pandas gives it.
     columns = [
         f'"{shorten(name, WORDS) or f"Unnamed: {at}"}"={shorten(cell, 20)}' for at, (name, cell) in enumerate(pairs)
     ]
@@ -119,7 +119,7 @@ def describe_shape(given: object, deep: int) -> str:
             return f"[{len(value)} items]"
         return f"[{len(value)} x {describe_shape(value[0], deep - 1)}]"
     if kind is str and not any(letter.isdigit() for letter in value):
-        return "str"  # an example would be taken for the thing that is asked for
+        return "str"  # an example could be mistaken for the value that is asked for
     return shorten(json.dumps(value), 30)
 
 

@@ -13,7 +13,7 @@ from .texts import EDITABLE, LOOK, decode_text, describe_missing, encoding_of, r
 
 BLOCK = 1 << 20
 COUNTING_S = 1.5
-"""For counting the lines that are not shown."""
+"""Time for counting the lines that are not shown."""
 ENTRIES = 20_000
 
 
@@ -45,9 +45,9 @@ class Page:
         self.first = first
         self.lines: list[bytes] = []
         self.cut = False
-        """The last of them is not whole."""
+        """True if the last line is not whole."""
         self.counted = False
-        """`total` is that of the whole file."""
+        """True if `total` counts the whole file."""
         self.until = time.monotonic() + COUNTING_S
         self._before = 0
         self._ended = True
@@ -57,7 +57,7 @@ class Page:
         self.total = self._before + len(self.lines) + self._rest(file)
 
     def _is_at_first(self, file: BinaryIO) -> bool:
-        """Whether there is such a line; the file then stands there."""
+        """Seek to the first wanted line; return whether there is one."""
         while self._before + 1 < self.first:
             block = file.read(BLOCK)
             if not block:
@@ -93,13 +93,13 @@ class Page:
             room -= len(line)
 
     def _rest(self, file: BinaryIO) -> int:
-        """Lines behind those that were taken, as far as there was time to count."""
+        """Count the lines after those that were taken, as far as there is time."""
         count, ended = 0, not self.cut
         while time.monotonic() < self.until:
             block = file.read(BLOCK)
             if not block:
                 self.counted = True
-                # Of a line that was cut the rest is no line of its own.
+                # The rest of a cut line is not another line.
                 return count + (not ended) - self.cut
             count += block.count(b"\n")
             ended = block.endswith(b"\n")

@@ -1,4 +1,4 @@
-"""Writes and edits files: the whole of a file or nothing of it, in its own encoding, with its own line ends and mode."""
+"""Writes and edits files, each completely or not at all, keeping a file's encoding, line ends and mode."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .program_io import Refused, display_path, format_size
 from .texts import LOOK, Text, decode_text, describe_missing, kind_of, read, resolve_file, resolve_path
 
 LINES = 3000
-"""Differing lines of either text that are compared one by one."""
+"""The most differing lines of a text that are compared one by one."""
 CONTEXT = 3
 SHOWN = 20_000
-"""Characters of a diff that are told."""
+"""The most characters of a diff in a result."""
 WHOLE = 1 << 20
-"""For who has to agree to it: by then the host has refused it."""
+"""The most characters of a diff that the user has to approve; the host refuses a longer one."""
 NEAR_LINES = 20_000
-"""Lines of a file that are looked through for one like a text that is not in it."""
+"""The most lines of a file that are searched for one similar to a missing text."""
 PLACES = 20
 COMPARED = 4 << 20
-"""Bytes of a file that is compared with what replaces it."""
+"""The most bytes of a file that is compared with its new content."""
 
 
 def write(path: str, content: str, create_dirs: bool, dry: bool) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def write(path: str, content: str, create_dirs: bool, dry: bool) -> dict[str, An
 
 
 def _before(path: str, full: str) -> bytes | None:
-    """What the file holds now, as far as it is compared; None of one that is not there."""
+    """Return the file's present content, as much as is compared; None if there is no file."""
     try:
         mode = os.stat(full).st_mode
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def _before(path: str, full: str) -> bytes | None:
         raise Refused(f"{display_path(path)} is a folder; name a file in it")
     if not stat.S_ISREG(mode):
         raise Refused(f"{display_path(path)} is not a regular file")
-    with suppress(PermissionError), open(full, "rb") as file:  # it may be writable all the same
+    with suppress(PermissionError), open(full, "rb") as file:  # not readable, but perhaps writable
         return file.read(COMPARED + 1)
     return b""
 
@@ -88,10 +88,10 @@ def put(full: str, data: bytes, mode: int | None = None) -> None:
     except FileNotFoundError:
         was = None
     if was is not None:
-        # A folder may let us replace what the file does not let us write.
+        # The folder may allow replacing a file that is not writable.
         os.close(os.open(full, os.O_WRONLY))
     if was is not None and was.st_nlink > 1:
-        _overwrite(full, data)  # the file has other names that must see it
+        _overwrite(full, data)  # the file has other hard links, which must see the change
     else:
         _replace(full, data, was)
     if mode is not None:
@@ -105,12 +105,12 @@ def _replace(full: str, data: bytes, was: os.stat_result | None) -> None:
     except OSError as error:
         if was is None:
             raise OSError(error.errno, error.strerror, full) from error
-        _overwrite(full, data)  # the folder takes no new names, the file may take new content
+        _overwrite(full, data)  # the folder takes no new files, but the file may be writable
         return
     try:
         with open(fd, "wb") as file:
             if was is not None:
-                with suppress(OSError):  # not ours to give away
+                with suppress(OSError):  # only root may change the owner
                     os.fchown(fd, was.st_uid, was.st_gid)
                 os.fchmod(fd, stat.S_IMODE(was.st_mode))
             file.write(data)
@@ -159,7 +159,7 @@ def edit(path: str, old: str, new: str, expected_matches: int, dry: bool) -> dic
 
 
 def _count(text: str, old: str) -> int:
-    """How many can be replaced; two that overlap are two, because it is unclear which is meant."""
+    """Count the matches. Two that overlap count as two, because it is unclear which is meant."""
     count = text.count(old)
     return 2 if count == 1 and text.find(old, text.find(old) + 1) >= 0 else count
 
@@ -169,7 +169,7 @@ def _crlf(text: str) -> str:
 
 
 def _places(text: str, old: str) -> list[int]:
-    """Lines where it begins."""
+    """Return the lines where `old` begins."""
     places: list[int] = []
     at = text.find(old)
     while at >= 0 and len(places) < PLACES:
@@ -252,7 +252,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def _differing(a: list[str], b: list[str]) -> tuple[int, int]:
-    """Lines of each between those that are the same at the beginning and at the end."""
+    """Count the lines of each text between the equal lines at the beginning and at the end."""
     most = min(len(a), len(b))
     head = next((number for number in range(most) if a[number] != b[number]), most)
     rest = most - head

@@ -1,4 +1,4 @@
-"""Reads and writes files of the workspace by relative path; leaving it is refused, by the kernel where it can."""
+"""Reads and writes files of the workspace by relative path. Paths that leave it are refused, if possible by openat2."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Files:
         return os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _open(self, parts: list[str], flags: int) -> int:
-        # Nonblocking: opening a FIFO must fail or return, not wait for someone at its other end.
+        # Nonblocking: opening a FIFO must fail or return, not wait for a process at its other end.
         flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         relative = "/".join(parts)
         if sys.platform == "linux":
@@ -83,7 +83,7 @@ class Files:
         return self._open_checked(relative, flags)
 
     def _open_checked(self, relative: str, flags: int) -> int:
-        """For kernels without openat2: look where it leads, then open that and no link."""
+        """Open without openat2: resolve the path first, then open the result, which must not be a link."""
         root = os.path.realpath(self.root)
         target = os.path.realpath(f"{root}/{relative}")
         if target != root and not target.startswith(f"{root}/"):
@@ -101,7 +101,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _openat2(root: int, relative: str, flags: int) -> int:
-    # Without `kernel.syscalls`: the host also runs this file alone, as a program with no package around it.
+    # Does not use `kernel.syscalls`: the host also runs this file alone, as a program outside the package.
     import ctypes
     import struct
 
@@ -113,7 +113,7 @@ def _openat2(root: int, relative: str, flags: int) -> int:
         fd = libc.syscall(ctypes.c_long(OPENAT2), *arguments)
         if fd >= 0:
             return fd
-        # EAGAIN: something was renamed while the kernel walked; it asks to be called again.
+        # EAGAIN: something was renamed during the lookup, so it must be repeated.
         if ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):
             break
     code = ctypes.get_errno()

@@ -1,4 +1,4 @@
-"""Calls one function of a source text. Says what each call gives, and what it touched besides."""
+"""Calls one function of a source text. Reports its results, and the files, processes and network calls it touched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .program_io import Operation, Refused
 
 _LONGEST = 4000
 _MOST = 20
-"""Of the things a call touched that are named."""
+"""The most touched things that are named."""
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _NETWORK = (
     *("socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"),
@@ -28,7 +28,7 @@ _CHANGES = (
 
 
 class _Touched:
-    """What the interpreter reports of files, processes and the network while the function is loaded and runs."""
+    """The interpreter's audit events for files, processes and the network while the function is loaded and runs."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -97,7 +97,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _plain(value: object, depth: int) -> Any:
-    """As JSON has it; what is not finite becomes null."""
+    """Convert a value to JSON's types; a number that is not finite becomes null."""
     if depth > 50:
         raise Refused("the result is nested too deeply for JSON")
     if value is None or isinstance(value, bool | str):
@@ -108,7 +108,7 @@ def _plain(value: object, depth: int) -> Any:
         return {str(key): _plain(one, depth + 1) for key, one in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(one, depth + 1) for one in cast("list[Any]", value)]
-    for method in ("tolist", "item", "isoformat"):  # of arrays, their numbers, and dates
+    for method in ("tolist", "item", "isoformat"):  # arrays, their numbers, and dates
         if hasattr(value, method):
             return _plain(getattr(value, method)(), depth + 1)
     raise Refused(f"the result holds a {type(value).__name__}, which JSON cannot; return plain values")

@@ -106,7 +106,7 @@ def _set_mode(folder: Folder, change: Change, was: int | None = None) -> None:
 def apply_hunks(path: str, was: Text, hunks: list[Hunk]) -> Text:
     lines, offset, begin = lines_of(was.text), 0, 0
     for hunk in hunks:
-        # Who sees no carriage returns writes none; a patch that has some means what it says.
+        # The model sees no carriage returns, so it writes none; a patch that has some is taken literally.
         crlf = was.crlf and not any(line.endswith("\r\n") for _, line in hunk.lines)
         place = _Place(path, lines, hunk, begin, offset)
         at, count = place.at, len(hunk.old)
@@ -118,7 +118,7 @@ def apply_hunks(path: str, was: Text, hunks: list[Hunk]) -> Text:
             else:
                 own = next(kept)
                 if tag == " ":
-                    made.append(own)  # as the file has it, should the patch differ in white space
+                    made.append(own)  # the file's own line: the patch may differ in white space
         _join(lines, made, at, count)
         lines[at : at + count] = made
         begin = at + len(made)
@@ -128,7 +128,7 @@ def apply_hunks(path: str, was: Text, hunks: list[Hunk]) -> Text:
 
 
 def _join(lines: list[str], made: list[str], at: int, count: int) -> None:
-    """A line without its end gets one where another comes to stand behind it."""
+    """Add a newline to a line without one if another line now follows it."""
     if at > 0 and made and not lines[at - 1].endswith("\n"):
         lines[at - 1] += "\n"
     for number, line in enumerate(made[:-1]):
@@ -139,7 +139,7 @@ def _join(lines: list[str], made: list[str], at: int, count: int) -> None:
 
 
 class _Place:
-    """Where a hunk belongs; Refused where that is nowhere, or in more than one place."""
+    """Finds where a hunk belongs. Raises Refused if that is nowhere, or in more than one place."""
 
     def __init__(self, path: str, lines: list[str], hunk: Hunk, begin: int, offset: int) -> None:
         self._path = path
@@ -155,7 +155,7 @@ class _Place:
             if not places:
                 raise self._make_refusal(f"no line {anchor!r} is in the file")
             at = next((at for at in places if self._lines[at].strip() == anchor.strip()), places[0])
-            # The line may itself be part of what follows.
+            # The anchor may itself be the first line of the hunk.
             old = self._hunk.old
             begin = at if old and old[0].strip() == self._lines[at].strip() else at + 1
         return begin
@@ -214,7 +214,7 @@ class _Place:
 
 
 def _header_line(hunk: Hunk) -> int:
-    """The place by its header, counted from 0: what only adds does so behind the line it names."""
+    """Return the place that the header names, counted from 0. A hunk that only adds goes after that line."""
     assert hunk.start is not None
     return hunk.start - bool(hunk.old)
 
@@ -228,7 +228,7 @@ def _is_at(has: list[str], wanted: list[str], at: int) -> bool:
 
 
 def _write_all(folder: Folder) -> None:
-    """Write it all; what was written is taken back if something cannot be."""
+    """Write all files; if one cannot be written, restore the others."""
     changed = [full for full, now in folder.now.items() if now != folder.before[full]]
     datas = {full: text.data(full) for full in changed if (text := folder.now[full]) is not None}
     done: list[str] = []
@@ -260,7 +260,7 @@ def _write_all(folder: Folder) -> None:
 
 
 def _folders(folder: str) -> list[str]:
-    """Those that were made, the outermost first."""
+    """Make the missing folders and return them, the outermost first."""
     lacking: list[str] = []
     while not os.path.isdir(folder):
         lacking.append(folder)

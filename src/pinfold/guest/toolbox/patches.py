@@ -21,9 +21,9 @@ class Hunk:
     def __init__(self, number: int, start: int | None = None, anchors: tuple[str, ...] = ()) -> None:
         self.number = number
         self.start = start
-        """The line it says it is at, counted from 1."""
+        """The line that the header names, counted from 1."""
         self.anchors = anchors
-        """Lines that stand somewhere before it."""
+        """Lines that come somewhere before the hunk."""
         self.lines: list[tuple[str, str]] = []
         self.at_end = False
 
@@ -135,7 +135,7 @@ class _UnifiedDiff:
         elif new == "/dev/null":
             change = Change("delete", old)
         else:
-            # Two names and no rename: `diff -u old new`, where the new one is the one that stays.
+            # `diff -u old new` is no rename: it changes `old`, unless that is a backup of `new`.
             change = Change("update", new if old != new and _is_backup(old, new) else old)
         change.hunks = self._hunks(change.path)
         if not change.hunks:
@@ -165,7 +165,7 @@ class _UnifiedDiff:
         return hunks
 
     def _body(self, hunk: Hunk, old: int, new: int) -> None:
-        """As many lines as the header counts; where it miscounts, as many as can be nothing else."""
+        """Read as many lines as the header counts; if it miscounts, as many as can only be lines of the hunk."""
         until = self._find_hunk_end(old, new)
         while self._at < len(self._lines):
             line = self._lines[self._at]
@@ -182,7 +182,7 @@ class _UnifiedDiff:
             self._at += 1
 
     def _find_hunk_end(self, old: int, new: int) -> int:
-        """Where the lines end that the header counts; here, if they are not what it says."""
+        """Return where the lines end that the header counts; the present line if its counts do not fit."""
         at = self._at
         while at < len(self._lines) and (old > 0 or new > 0):
             tag = self._lines[at][:1] or " "
@@ -208,7 +208,7 @@ def _git_names(line: str) -> tuple[str, str]:
         end = re.match(r'"(?:[^"\\]|\\.)*"', rest)
         cut = end.end() if end else len(rest)
         return _name(rest[:cut]).removeprefix("a/"), _name(rest[cut + 1 :]).removeprefix("b/")
-    # Names with spaces: where nothing is renamed, both halves are the same but for their first letter.
+    # Names with spaces: unless the file is renamed, both halves differ only in their first letter.
     half = len(rest) // 2
     if rest[half : half + 1] == " " and rest[2:half] == rest[half + 3 :]:
         return rest[2:half], rest[half + 3 :]
@@ -229,7 +229,7 @@ def _name(text: str) -> str:
 
 
 class _BeginPatch:
-    """`*** Begin Patch`: files by name, places by the lines around them."""
+    """Reads the `*** Begin Patch` form: files by name, places by the lines around them."""
 
     def __init__(self, lines: list[str]) -> None:
         self.changes: list[Change] = []

@@ -1,4 +1,4 @@
-"""The form of every program here: a request as JSON on stdin, the reply as JSON on stdout."""
+"""What every program here shares: a request as JSON on stdin, the reply as JSON on stdout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def answer(operations: dict[str, Operation]) -> None:
         reply = {"error": describe_error(error)}
     except MemoryError:
         reply = {"error": "this takes more memory than the session may use"}
-    # ASCII: names that are not UTF-8 go as lone surrogates.
+    # ASCII, because names that are not UTF-8 contain lone surrogates.
     sys.stdout.write(json.dumps(reply, allow_nan=False))
 
 

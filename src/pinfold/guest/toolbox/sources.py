@@ -1,6 +1,6 @@
-"""Tables as DuckDB reads them: what a file is, how it is written, and what to try when it is not as it should be.
+"""Reads tables with DuckDB: detects a file's format and dialect, and tries other options when reading fails.
 
-A sheet of a workbook becomes a CSV file with types, by calamine.
+A sheet of a workbook is first converted to a CSV file with known types, by calamine.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Options: TypeAlias = dict[str, str]
 Use: TypeAlias = Callable[[Any, "Source", list[tuple[str, str]]], Found]
 
 MEMORY = 128
-"""Megabytes for DuckDB; Python, the libraries and what is not in its books come on top."""
+"""Megabytes for DuckDB; Python, the libraries and what DuckDB does not count come on top."""
 MEMORY_MOST = 2000
 THREADS = 2
 BUFFER = 2_000_000
 LONG = 64_000_000
-"""Bytes of a line that is longer than most."""
+"""The most bytes of a line, once a line has exceeded DuckDB's default limit."""
 TRIES = 8
 NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A", "#NA")
-"""As pandas has them."""
+"""The same as in pandas."""
 FORMATS = {
     **dict.fromkeys((".csv", ".tsv", ".tab", ".txt", ".dat"), "csv"),
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
@@ -38,7 +38,7 @@ FORMATS = {
     **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), "excel"),
 }
 SHEETS = 10
-"""Of a workbook that are named."""
+"""The most sheets of a workbook that are named."""
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _DELIMITERS = (",", ";", "\t", "|")
 _NOT_SNIFFED = ("store_rejects",)
@@ -63,7 +63,7 @@ class Source:
         self.options: Options = {}
         self._tried: set[str] = set()
         self._settled: Options = {}
-        """What was found by looking."""
+        """Options found by sniffing the file."""
         if not self.size:
             raise Refused(f"{display_path(name)} is empty")
         with open(self.path, "rb") as file:
@@ -120,7 +120,7 @@ class Source:
         return f"{reader}({quote_text(self._plain())}{options})"
 
     def _plain(self) -> str:
-        """A path that DuckDB does not take for a pattern."""
+        """Return a path that DuckDB does not take for a glob pattern."""
         if not re.search(r"[*?\[\]{}]", self.path):
             return self.path
         link = os.path.join(tempfile.gettempdir(), f"table-{os.urandom(8).hex()}")
@@ -151,7 +151,7 @@ class Source:
         return columns
 
     def _sniff(self, connection: Any) -> tuple[Options, list[tuple[str, str]]]:
-        """How the file is written: looked at once, or every question would begin with it."""
+        """Detect the file's dialect and columns, once: otherwise every query would begin with it."""
         asked = {name: value for name, value in self.options.items() if name not in _NOT_SNIFFED}
         options = "".join(f", {name} = {value}" for name, value in asked.items())
         found = connection.sql(f"FROM sniff_csv({quote_text(self._plain())}{options})").fetchall()[0]
@@ -161,7 +161,7 @@ class Source:
         settled = {
             "auto_detect": "false",
             "delim": quote_text(_sign(delimiter) or ","),
-            # Where no quotes are seen there may be some yet.
+            # Quotes may still come after the lines that were sniffed.
             "quote": quote_text(_sign(quote) or '"'),
             "escape": quote_text(_sign(escape) or _sign(quote) or '"'),
             "new_line": quote_text(newline),
@@ -170,7 +170,7 @@ class Source:
             "header": str(header).lower(),
             "columns": f"{{{types}}}",
         }
-        # What is read without being told is read much faster.
+        # Reading is much faster without an explicit format.
         if date and date != "%Y-%m-%d":
             settled["dateformat"] = quote_text(date)
         if moment and not moment.startswith("%Y-%m-%d"):
@@ -178,7 +178,7 @@ class Source:
         return settled, typed
 
     def _has_commas(self, connection: Any, columns: list[tuple[str, str]]) -> bool:
-        """Whether texts are numbers with a decimal comma."""
+        """Return whether a text column holds numbers with a decimal comma."""
         texts = [name for name, kind in columns if kind == "VARCHAR"]
         if len(columns) < 2 or not texts or "encoding" in self.options or "decimal_separator" in self.options:
             return False

@@ -1,4 +1,4 @@
-"""Shows tables of any size: their first rows, their shape, their columns, their figures. DuckDB works the figures out."""
+"""Shows tables of any size: first rows, shape, columns and statistics. DuckDB computes the statistics."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Typed: TypeAlias = list[tuple[str, str]]
 Ask: TypeAlias = Callable[..., tuple[Any, ...]]
 
 READ_S = 150.0
-"""For reading a table; the figures of one that would take longer are those of its first rows."""
+"""Time for reading a table; the figures of one that would take longer are those of its first rows."""
 FIRST_ROWS = 100_000
-"""Rows that show how fast a table is read."""
+"""Rows read to measure how fast a table is read."""
 CELL = 60
-"""Characters of a value that are shown."""
+"""The most characters shown of a value."""
 ROWS = 200
 WIDE = 64
-"""Columns whose values are shown side by side."""
+"""The most columns shown side by side."""
 EXAMPLES = 3
 SHARES = {"25%": 0.25, "50%": 0.5, "75%": 0.75}
 FIGURES = ("count", "unique", "top", "freq", "mean", "std", "min", "25%", "50%", "75%", "max")
@@ -142,7 +142,7 @@ def figures_of(connection: Any, source: Source, typed: Typed) -> tuple[list[dict
 
 
 def _scratch_file() -> IO[bytes]:
-    """Without a name, in the working folder where possible: a session's /tmp is memory."""
+    """Open a file without a name, in the working folder if possible: a session's /tmp is in memory."""
     if os.path.exists("/proc/self/fd"):
         for folder in (".", None):
             with suppress(OSError):
@@ -167,7 +167,7 @@ def _copy_table(connection: Any, source: Source, typed: Typed, place: str) -> tu
 
 
 def _convert(name: str, kind: str) -> str:
-    """The column in the one form that its figures are made of."""
+    """Return SQL that casts a column to the type its figures are computed from."""
     column, of = quote_column(name), kind.partition("(")[0]
     if of in _WHOLE:
         return f"CAST({column} AS BIGINT)"
@@ -193,13 +193,13 @@ def _figures(ask: Ask, column: str, name: str, kind: str, rows: int) -> dict[str
 
 
 def _describe_numbers(ask: Ask, column: str, count: int) -> dict[str, Any]:
-    """DuckDB refuses the deviation of infinite numbers, which have none."""
+    """Return the figures of numbers; no deviation if one is infinite, which DuckDB would refuse."""
     is_finite = f"isfinite(CAST({column} AS DOUBLE))"
     std = f"CASE WHEN bool_and({is_finite}) THEN stddev_samp({column}) FILTER ({is_finite}) END"
     mean, deviation, low, high = ask(f"avg({column}), {std}, min({column}), max({column})")
     places = [share * (count - 1) for share in SHARES.values()]
     ranks = [min(int(place) + step, count - 1) for place in places for step in (0, 1)]
-    # Half a rank further: whichever way it rounds, this is the value of that very rank.
+    # Half a rank further, so that rounding either way gives the value of exactly this rank.
     (values,) = ask(f"quantile_disc({column}, {[(rank + 0.5) / count for rank in ranks]})")
     pairs = zip(values[::2], values[1::2], places, strict=True)
     quantiles = {name: _finite(_interpolate(*pair)) for name, pair in zip(SHARES, pairs, strict=True)}
@@ -208,7 +208,7 @@ def _describe_numbers(ask: Ask, column: str, count: int) -> dict[str, Any]:
 
 
 def _interpolate(low: float, high: float, place: float) -> float:
-    """Between two values by a straight line, rounded as pandas and NumPy do."""
+    """Interpolate linearly between two values, rounding as pandas and NumPy do."""
     part = place - int(place)
     if low == high:
         return float(low)
@@ -216,7 +216,7 @@ def _interpolate(low: float, high: float, place: float) -> float:
 
 
 def _count_values(ask: Ask, column: str) -> dict[str, Any]:
-    """By hashes, which take less memory than texts. Of values that are equally frequent the first is the top."""
+    """Count values by hash, which takes less memory than texts. Of equally frequent values the first is the top."""
     values = "(SELECT count(*) AS n, min(file_row_number) AS first FROM data WHERE {0} IS NOT NULL GROUP BY hash({0}))"
     unique, freq, row = ask("count(*), max(n), arg_max(first, (n, -first))", data=values.format(column))
     (top,) = ask(f"CAST({column} AS VARCHAR)", f"WHERE file_row_number = {row}")

@@ -1,4 +1,4 @@
-"""Finds lines by a regular expression: with ripgrep where it is, else by itself. Both tell it in the same form."""
+"""Finds lines by a regular expression: with ripgrep if installed, else in Python, with results of the same form."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .program_io import Refused, display_path
 from .texts import SKIPPED, describe_missing, resolve_path
 
 LINES = 1000
-"""Results that are told."""
+"""The most results that are returned."""
 LINE = 300
-"""Characters of a line that are told."""
+"""The most characters of a line that are returned."""
 SEARCH_S = 20.0
 LOOK = 8192
 LONG = 1 << 20
-"""Bytes of a line that are searched."""
+"""The most bytes of a line that are searched."""
 
 
 class _OutOfTime(Exception):
-    """There is no more time."""
+    """The search has used up its time."""
 
 
 def grep(pattern: str, path: str, output_mode: str, ripgrep: bool = True) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _on_alarm(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 class _Results:
-    """What was found, in the form it is told in."""
+    """The matches, in the form they are returned in."""
 
     def __init__(self, mode: str) -> None:
         self._mode = mode
@@ -102,13 +102,13 @@ class _Results:
 
 
 def _with_ripgrep(program: str, pattern: str, path: str, results: _Results) -> bool:
-    """False when it does not know this kind of expression."""
+    """Search with ripgrep. Returns False if it does not support the expression."""
     from subprocess import DEVNULL, PIPE, Popen
 
     top = resolve_path(path)
     here = os.getcwd()
     within = top == here or top.startswith(f"{here}/")
-    # Relative names, or rg would not look at the ignore files of the folders above the path.
+    # Relative names, or rg would not read the ignore files of the folders above the path.
     target = f"./{os.path.relpath(top, here)}" if within else top
     options = ["--no-config", "--line-number", "--no-heading", "--with-filename", "--null", "--color=never"]
     options += ["--sort=path", "--max-columns=0", "--no-messages"]
@@ -158,7 +158,7 @@ def _search_files(pattern: str, path: str, results: _Results) -> None:
 
 
 def _texts(top: str) -> Iterator[str]:
-    """Files in the order of their paths; no hidden ones, and none in SKIPPED folders."""
+    """Yield files in the order of their paths; no hidden ones, and none in SKIPPED folders."""
     try:
         entries = sorted(os.scandir(top), key=lambda entry: entry.name)
     except OSError:

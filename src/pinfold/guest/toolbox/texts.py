@@ -1,4 +1,4 @@
-"""Files as text: what encoding and line ends they have, and their very bytes back after a change."""
+"""Reads files as text with their encoding and line ends, so that unchanged parts are written back byte for byte."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from .program_io import Refused, display_path, format_size
 
 LOOK = 1 << 16
-"""Bytes of a file by which its encoding is told."""
+"""Bytes of a file by which its encoding is detected."""
 EDITABLE = 64 << 20
-"""Bytes of a file that is changed as a text."""
+"""The most bytes of a file that is edited as text."""
 NEAR = 4000
-"""Names that are looked at for one like a name that is missing."""
+"""The most names that are searched for one like a missing name."""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),

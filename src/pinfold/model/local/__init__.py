@@ -1,4 +1,4 @@
-"""Models that run on this machine: their weights, what runs them, and the servers others run here.
+"""Models that run on this machine: their weights, their runtime, and other model servers found here.
 
-Nothing of weight is imported before it is used.
+Heavy modules are imported only when they are used.
 """

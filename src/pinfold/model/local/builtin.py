@@ -1,7 +1,7 @@
-"""A model that is already inside: its weights, what runs them and the process they run in are seen to on demand.
+"""The built-in models. Fetches the weights, installs the runtime and starts the model's process on demand.
 
-What runs weights is a wheel: of our own environment, or in a folder made once for this user. Wheels only, and only those
-whose hash is named beside this file. It is imported by the model's own process, never here.
+The runtime is a wheel, either in our own environment or in a folder installed once per user. Only wheels are installed,
+and only those whose hashes are listed in `xllamacpp.txt`. Only the model's own process imports it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REQUIREMENTS = Path(__file__).with_name("xllamacpp.txt")
 VERSION = REQUIREMENTS.read_text(encoding="utf-8").partition("==")[2].split()[0]
 LIMIT_S = 900.0
 _UNFINISHED = ".new-"
-# What would lead uv elsewhere, or make it build.
+# Variables that would make uv use another index or environment, or build from source.
 _MISLEADING = (
     "PYTHONHOME",
     "PYTHONPATH",
@@ -52,14 +52,17 @@ _MISLEADING = (
 
 
 def place(folder: Path) -> Path:
-    """Where it is, once it has been made; its name says for whom it is."""
+    """Return the runtime's folder, which may not exist yet. Its name holds version, machine and build of Python."""
     kind = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
     return folder / f"xllamacpp-{VERSION}-{os.uname().machine}{kind}"
 
 
 async def runtime(folder: Path, uv: Path | None, notice: Callable[[str], None]) -> Path | None:
-    """The folder to import it from, made if need be; None where ours has it. Raises RuntimeMissing."""
-    if find_spec("xllamacpp") is not None:  # the extra `local` is installed beside us
+    """Return the folder to import the runtime from, installed if missing; None if our environment has it.
+
+    Raises RuntimeMissing.
+    """
+    if find_spec("xllamacpp") is not None:  # the extra `local` is installed
         return None
     if (ready := place(folder)).exists():
         return ready
@@ -78,7 +81,7 @@ async def runtime(folder: Path, uv: Path | None, notice: Callable[[str], None]) 
 
 
 async def _install(uv: Path, ready: Path, held: int) -> None:
-    for stale in ready.parent.glob(f"{_UNFINISHED}*"):  # left by a process that was killed: we hold the lock
+    for stale in ready.parent.glob(f"{_UNFINISHED}*"):  # left by a killed process, since we hold the lock
         shutil.rmtree(stale, ignore_errors=True)
     beside = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=ready.parent))
     try:
@@ -97,14 +100,14 @@ async def _install(uv: Path, ready: Path, held: int) -> None:
 
 
 async def _run(argv: list[str | Path], held: int) -> CompletedProcess[bytes]:
-    """The lock is given along: it stays taken until the last of them is gone, also if we are killed."""
+    """Run a command that inherits the lock, so that it stays held until the command ends even if we are killed."""
     try:
         with anyio.fail_after(LIMIT_S):
             return await anyio.run_process(
                 [str(word) for word in argv],
                 check=False,
                 env=_environment(),
-                cwd="/",  # no project's settings steer it
+                cwd="/",  # no project's settings apply
                 pass_fds=[held],
                 start_new_session=True,
             )
@@ -123,24 +126,24 @@ def _environment() -> dict[str, str]:
 
 
 _MEASURED = 8
-"""Tokens of which fewer say nothing of a pace."""
+"""Minimum number of tokens for measuring a speed."""
 _PATIENCE = Patience(connect_s=5, first_s=900, idle_s=300)
-"""A small machine reads ten tokens a second when others are busy on it."""
+"""Long, since a small, busy machine reads only ten tokens a second."""
 
 
 @dataclass(kw_only=True, eq=False)
 class BuiltinModel:
-    """`builtin` and its like, by name. It has no tool calls of its own: calls are read out of its text."""
+    """`builtin` or another model of the catalogue. It has no native tool calls: they are parsed from its text."""
 
     name: str = "builtin"
     folder: Path
-    """Pinfold's folder for data."""
+    """Pinfold's data folder."""
     state: Path
-    """For what may be lost."""
+    """Pinfold's state folder, whose content may be lost."""
     uv: Path | None
-    """Installs the runtime where it is missing."""
+    """Installs the runtime if it is missing."""
     notice: Callable[[str], None]
-    """Gets what takes long, for the user."""
+    """Called with messages for the user, such as the start of a long step."""
     linger_s: float = 10.0
 
     def __post_init__(self) -> None:
@@ -151,11 +154,11 @@ class BuiltinModel:
 
     @property
     def context(self) -> int:
-        """How many tokens it has room for, as it runs."""
+        """Size of the context it runs with, in tokens."""
         return (self._talking and self._talking.context) or self._weights.context
 
     async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
-        """Pieces as they come, then the whole reply. Raises RequestFailed, or ModelError for what is missing."""
+        """Yield pieces as they arrive, then the whole reply. Raises RequestFailed, or ModelError for missing parts."""
         talking = await self.warm()
         began, first = time.monotonic(), None
         try:
@@ -175,7 +178,7 @@ class BuiltinModel:
             raise RequestFailed(words) from failure
 
     def _news(self, usage: Usage, reading_s: float, took_s: float) -> tuple[str, ...]:
-        """Once for a user: what to expect of such a model, and its pace as it was just measured."""
+        """Return, once per user, a notice of the model's measured speed and what to expect of it."""
         fresh, written = usage.input_tokens - usage.cached_tokens, usage.output_tokens
         if min(fresh, written) < _MEASURED or not 0 < reading_s < took_s:
             return ()
@@ -198,7 +201,7 @@ class BuiltinModel:
             self._host = None
 
     async def warm(self) -> OpenAIModel:
-        """Loaded, started if need be. Raises RequestFailed, or ModelError for what is missing."""
+        """Start or find the model's process; return a client. Raises RequestFailed, or ModelError for missing parts."""
         async with self._alone:
             if self._host is not None and not self._host.is_running():
                 await self._forget()
@@ -235,9 +238,9 @@ class BuiltinModel:
 
 
 class Repeatable(Layer):
-    """A user's seed gives the same reply again: nothing is reused of prompts that were read before.
+    """Makes a user's seed give the same reply again, by turning off llama.cpp's prompt cache.
 
-    What is reused was reckoned in other portions and differs by a hair: enough for other words.
+    Cached results were computed in other batches and differ slightly, enough to change the words.
     """
 
     async def stream(self, request: Request) -> Pieces:
@@ -249,7 +252,7 @@ class Repeatable(Layer):
 
 
 def _tell_quarters(notice: Callable[[str], None]) -> Callable[[Pulling], None]:
-    """Tells how far a pull is, four times."""
+    """Return a progress callback that reports each quarter of a pull."""
     told = 0
 
     def tell(pulling: Pulling) -> None:

@@ -1,6 +1,6 @@
-"""Which model servers answer on this machine, and what they say of themselves.
+"""Finds the model servers that answer on this machine, and lists their models.
 
-By the standard library: at a start, the one that talks to models would cost more than all the answers.
+Uses the standard library: importing httpx2 at startup would take longer than all the requests.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pinfold.model.names import ollama_url
 from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, longest_context, objects_in
 
 Kind: TypeAlias = Literal["ollama", "lmstudio", "llamacpp", "vllm", "openai"]
-"""`openai`: some other server that speaks as OpenAI does."""
+"""`openai`: any other OpenAI-compatible server."""
 Tools: TypeAlias = Literal["native", "none", "unknown"]
 
 LIMIT_S = 0.4
-"""For each server, all questions together."""
+"""For all requests to one server together."""
 PLACES = ("http://127.0.0.1:1234", "http://127.0.0.1:8080", "http://127.0.0.1:8000")
-"""Where LM Studio, llama.cpp and vLLM listen unless told otherwise; any of them may be anywhere."""
+"""Default addresses of LM Studio, llama.cpp and vLLM; each may run any kind of server."""
 _ANSWER_BYTES = 4 << 20
 _HEADERS = {"Accept": "application/json", "Content-Type": "application/json"}
 _MOST_SHOWN = 40
@@ -40,7 +40,7 @@ _OF_OTHERS = ("/v1/models", "/props", "/api/v0/models", "/api/tags")
 class FoundModel:
     id: str
     context: int | None = None
-    """Tokens it has room for: as it runs if it does, else at most."""
+    """Size of its context in tokens: as loaded if it is loaded, else the maximum."""
     tools: Tools = "unknown"
 
 
@@ -48,18 +48,18 @@ class FoundModel:
 class FoundServer:
     kind: Kind
     base_url: str
-    """For Ollama its own, for the others the one that chat completions are under."""
+    """The root URL for Ollama, and the parent of `chat/completions` for other servers."""
     models: tuple[FoundModel, ...] = ()
     needs_key: bool = False
-    """It does not answer without a key."""
+    """True if it does not answer without a key."""
 
     def name_of(self, model: FoundModel) -> str:
-        """What a user types to get this model."""
+        """Return the name a user types for this model."""
         return f"ollama:{model.id}" if self.kind == "ollama" else f"{self.base_url}#{model.id}"
 
 
 async def probe(environ: Mapping[str, str], places: tuple[str, ...] = PLACES) -> tuple[FoundServer, ...]:
-    """Every server that answers in time, Ollama first. Raises nothing: what does not answer is not there."""
+    """Return every server that answers in time, Ollama first. Never raises."""
     ollama = ollama_url(environ)
     found: dict[str, FoundServer | None] = dict.fromkeys((ollama, *places))
 
@@ -76,7 +76,7 @@ async def probe(environ: Mapping[str, str], places: tuple[str, ...] = PLACES) ->
 
 
 class _Answers:
-    """What one server said in time."""
+    """The responses of one server that arrived in time."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -162,7 +162,7 @@ def _tool_support(can: Json) -> Tools:
 
 
 def _request_json(url: str, path: str, body: Json = None) -> tuple[int, Json]:
-    """Blocks. Status and JSON of an answer; 0 if none can be read."""
+    """Blocks. Return the status and JSON of a response; status 0 if none can be read."""
     method, content = ("GET", None) if body is None else ("POST", msgspec.json.encode(body))
     try:
         parts = urlsplit(url)

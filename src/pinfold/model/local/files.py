@@ -1,4 +1,4 @@
-"""Private folders, locks between processes that the kernel releases when their holder dies, and downloads that go on where they stopped."""
+"""Private folders, file locks that the kernel releases when their holder ends, and resumable downloads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOOK_AGAIN_S = 0.1
 
 @asynccontextmanager
 async def hold_lock(path: Path, while_waiting: Callable[[], object] = lambda: None) -> AsyncGenerator[int]:
-    """One at a time among all processes; gives the lock's descriptor. Waits as long as its holder lives."""
+    """Hold an exclusive lock among all processes; yield its file descriptor. Waits as long as another holder lives."""
     held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while not try_lock(held, fcntl.LOCK_EX):
@@ -38,7 +38,7 @@ async def hold_lock(path: Path, while_waiting: Callable[[], object] = lambda: No
 
 
 def try_lock(descriptor: int, kind: int) -> bool:
-    """Whether the lock could be had, without waiting for it."""
+    """Take the lock if it is free, without waiting; return True on success."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -47,7 +47,7 @@ def try_lock(descriptor: int, kind: int) -> bool:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process has the lock for itself. Looking takes it for a moment, shared."""
+    """True if some process holds the lock exclusively. The test takes it shared for a moment."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -63,7 +63,7 @@ def make_private(folder: Path) -> None:
 
 
 def file_size(path: Path) -> int:
-    """In bytes; 0 for a file that is not there."""
+    """Return the size in bytes; 0 if the file does not exist."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -76,23 +76,23 @@ _WORTH_ANOTHER_TRY = (408, 425, 429)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long to put up with a server."""
+    """How long to wait for a server, and how often to retry."""
 
     connect_s: float = 3.0
     silence_s: float = 30.0
     tries: int = 5
-    """In a row without a new byte."""
+    """Failures in a row without a new byte before giving up."""
     pause_s: float = 0.5
-    """Before the second try; doubled for each one after it."""
+    """Pause before the second try; doubled for each later one."""
 
 
 class DownloadFailed(PinfoldError):
-    """The file, or the rest of it, could not be had. Says why, without where."""
+    """A file could not be fetched completely. The message says why, but not from where."""
 
 
 @asynccontextmanager
 async def client(patience: Patience, certificates: str | None = None) -> AsyncGenerator[httpx2.AsyncClient]:
-    """Proxies and certificates are those of the environment; `certificates` names a file to trust instead."""
+    """Open a client with the environment's proxies and certificates; `certificates` names a file to trust instead."""
     import ssl
 
     import httpx2
@@ -112,7 +112,7 @@ class _TryAgain(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """One file on its way here."""
+    """The download of one file."""
 
     http: httpx2.AsyncClient
     url: str
@@ -120,10 +120,10 @@ class Download:
     on_bytes: Callable[[], None]
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     size: int | None = None
-    """If known: a server whose file differs is refused."""
+    """Expected size, if known: a file of another size is refused."""
 
     async def fetch(self, patience: Patience) -> None:
-        """`into` holds the whole file when this returns. Raises DownloadFailed."""
+        """Fetch the rest of the file, with retries, until `into` holds all of it. Raises DownloadFailed."""
         import httpx2
 
         furthest, fruitless = file_size(self.into), 0
@@ -144,7 +144,7 @@ class Download:
         have = file_size(self.into)
         if self.size is not None and have == self.size:
             return
-        # Compressed on the way, a range would be one of something else.
+        # With compression, a range would refer to the compressed bytes.
         asked = {**self.headers, "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
         async with self.http.stream("GET", self.url, headers=asked) as answer:
             if answer.status_code == _NOT_SATISFIABLE:
@@ -155,13 +155,13 @@ class Download:
             if answer.status_code not in (200, 206):
                 raise DownloadFailed(f"it answered {answer.status_code}")
             begin, whole = _place(answer)
-            # Without ranges a server begins at the beginning.
+            # A server without support for ranges starts at 0.
             if begin not in (0, have):
                 raise DownloadFailed("it answered with another range than asked for")
             if self.size is not None and whole is not None and whole != self.size:
                 raise DownloadFailed(f"its file has {whole:,} bytes, not {self.size:,}")
             with self.into.open("r+b" if have else "wb") as file:
-                file.truncate(begin)  # what was behind that is gone
+                file.truncate(begin)  # drop anything after that
                 file.seek(begin)
                 async for chunk in answer.aiter_raw():
                     file.write(chunk)
@@ -172,7 +172,7 @@ class Download:
 
 
 def _place(answer: httpx2.Response) -> tuple[int, int | None]:
-    """Where the answer's bytes begin in the file, and how long that is, if told."""
+    """Return where the answer's bytes begin in the file, and the file's size if the server sends it."""
     if answer.status_code == 206:
         told = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", answer.headers.get("content-range", ""))
         if told is None:
@@ -183,25 +183,25 @@ def _place(answer: httpx2.Response) -> tuple[int, int | None]:
 
 
 def words_of(error: Exception) -> str:
-    """Why, in words; some errors of the network have none of their own."""
+    """Return the error's message; for network errors without one, words made from the class name."""
     return str(error).strip() or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
 
 
 _LINK = re.compile(r"""(?:\bhref|"url")\s*[=:]\s*["']?([^"'#>\s]+)""")
-"""Of an index, which is a web page or JSON. What is fetched is known by its hash."""
+"""A link in a package index, which is HTML or JSON. Loose parsing is safe: files are checked by their hash."""
 
 
 def index_of(environ: Mapping[str, str]) -> str:
-    """The index that uv or pip would ask."""
+    """Return the package index that uv or pip would use."""
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
         if given := environ.get(name, "").strip():
-            # uv lets an index have a name: `mirror=https://...`
+            # uv allows a name before the URL: `mirror=https://...`
             return given if given.startswith("http") else given.partition("=")[2] or given
     return "https://pypi.org/simple"
 
 
 async def wheel_url(http: httpx2.AsyncClient, index: str, package: str, wheel: str) -> str:
-    """Where this wheel of the package lies. Raises DownloadFailed."""
+    """Return the URL of this wheel of the package. Raises DownloadFailed."""
     import httpx2
 
     page = f"{index.rstrip('/')}/{package}/"
@@ -222,6 +222,6 @@ async def wheel_url(http: httpx2.AsyncClient, index: str, package: str, wheel: s
 
 
 def without_secrets(url: str) -> str:
-    """The address without the user and password some mirrors have in it."""
+    """Return the URL without user and password, which the URLs of some mirrors contain."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

@@ -1,8 +1,8 @@
-"""Runs llama.cpp for as long as it has users. A program of its own: it imports nothing of ours.
+"""Runs llama.cpp for as long as it has users. A separate program: it imports nothing from Pinfold.
 
-Its settings come as JSON on stdin; the process that was started ends at once, and a detached child goes on. That child
-holds `server.lock` for as long as it lives, and says in `server.json` where it listens and with which key. A user of
-it holds `users.lock`, shared. The kernel lets go of both with the process that held them, however it ends.
+It reads its settings as JSON from stdin, forks a detached child, and exits. The child holds `server.lock` as long as it
+lives, and writes its address and key to `server.json`. Each user holds `users.lock`, shared. The kernel releases a lock
+when its holder ends, however it ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOK_AGAIN_S = 0.5
 LOG_BYTES = 1 << 20
 LOG_KEPT = 1 << 18
 _CACHE_MB = 512
-"""For the beginnings of conversations that had to make room for others."""
+"""Cache for prompts evicted from the context by other conversations."""
 _TRIES = 20
 _TRY_AGAIN_S = 0.05
 
@@ -32,16 +32,16 @@ def main() -> None:
     begun, ours = os.pipe()
     if os.fork():
         os.close(ours)
-        os.read(begun, 1)  # until the lock is held, or the child is gone
+        os.read(begun, 1)  # until the child has the lock and its stdin is closed, or the child has ended
         os._exit(0)
     os.close(begun)
     os.umask(0o077)
     folder = Path(settings["folder"])
     if _acquire_lock(folder / "server.lock") is None:
-        os._exit(0)  # there is one already
+        os._exit(0)  # another server runs already
     (folder / "server.json").unlink(missing_ok=True)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # stdin was the starter's
+    os.dup2(nothing, 0)  # stdin belongs to the starting process
     os.close(nothing)
     os.close(ours)
     server = _start_server(settings)
@@ -55,7 +55,7 @@ def main() -> None:
 
 def _acquire_lock(path: Path) -> int | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    # A process that only checks the lock holds it for a moment.
+    # A process that only tests the lock holds it for a moment.
     for _ in range(_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,7 +79,7 @@ def _start_server(settings: dict[str, Any]) -> Any:
     params.ui = False
     params.cors_origins = ""
     params.n_ctx = settings["context"]
-    # Two at once end a little sooner together, but on average each waits longer, and they share the context.
+    # Two requests at once finish a little sooner in total, but each waits longer on average and they share the context.
     params.n_parallel = 1
     params.kv_unified = True  # one conversation may use all of the context
     params.cache_ram_mib = _CACHE_MB
@@ -105,14 +105,14 @@ def _serve_while_wanted(folder: Path, log: Path, linger_s: float) -> None:
             wanted_at = time.monotonic()
             continue
         if time.monotonic() - wanted_at >= linger_s:
-            # New users must wait for the lock, which this process holds until it ends.
+            # This process keeps the lock until it ends, so new users must wait.
             (folder / "server.json").unlink(missing_ok=True)
             return
         fcntl.flock(users, fcntl.LOCK_UN)
 
 
 def _limit_log(path: Path) -> None:
-    """Keep the end of what was said. Everybody appends, so the file may shrink under them."""
+    """Keep only the end of the log. All writers append, so truncating it is safe."""
     with suppress(OSError):
         size = os.fstat(2).st_size
         if size > LOG_BYTES:

@@ -1,6 +1,6 @@
-"""Starts the process that runs a model, or finds the one that runs: one for each user and model, shared by all of ours.
+"""Starts the process that runs a model, or finds it: one per user and model, shared by all Pinfold processes.
 
-`llama_server.py`, the program that runs there, describes the locks.
+`llama_server.py`, the program it runs, describes the locks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pinfold.model.wire.payload import a_count, an_object
 
 PROGRAM = Path(__file__).with_name("llama_server.py")
 START_S = 300.0
-"""From a cold disk a large file takes its time."""
+"""Long, since reading a large file from a cold disk is slow."""
 ANSWER_S = 10.0
 END_S = 10.0
 _LOOK_AGAIN_S = 0.05
@@ -41,19 +41,19 @@ _SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What is to run, and how. Equal specs share one process."""
+    """The model to run, and its options. Equal specs share one process."""
 
     model: Path
     alias: str
     context: int
     runtime: Path | None
-    """Where the runtime is imported from; None for our own environment."""
+    """Folder to import the runtime from; None for our own environment."""
     pooling: Literal["off", "as-told", "mean"] = "off"
-    """How vectors for texts are made: not at all, as the file says, or as the mean of all tokens."""
+    """Embeddings: none, pooled as the file says, or the mean of all tokens."""
     idle_s: float = 300.0
-    """Unused for this long, it lets go of its memory, and takes it again when it is asked."""
+    """Idle time after which it frees the model's memory, until the next request."""
     linger_s: float = 10.0
-    """It ends this long after its last user."""
+    """How long it keeps running after its last user has left."""
 
     @property
     def key(self) -> str:
@@ -64,22 +64,22 @@ class Spec:
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it listens."""
+    """Address and properties of the running server."""
 
     pid: int
     url: str
     key: str
     context: int = 0
-    """Tokens a conversation has room for, as llama.cpp says."""
+    """Size of the context in tokens, as llama.cpp reports it."""
     tells_tools: bool = False
-    """The template in the file tells the model of tools."""
+    """True if the file's chat template describes tools to the model."""
 
 
 class Host:
-    """One user of the process. It lives at least until `release`, or until we end, however we end."""
+    """One user of the process. The process runs at least until `release`, or until our process ends."""
 
     def __init__(self, spec: Spec, state: Path, *, answer_s: float = ANSWER_S) -> None:
-        """`state`: where Pinfold keeps what it may lose. One that says nothing for `answer_s` is replaced."""
+        """`state` is Pinfold's state folder. A process that does not answer within `answer_s` is replaced."""
         self._spec = spec
         self._answer_s = answer_s
         self._folder = state / "models" / spec.key
@@ -87,7 +87,7 @@ class Host:
         self._held: int | None = None
 
     async def ready(self) -> Served:
-        """Where it listens, started if need be. Raises RequestFailed."""
+        """Return the server's address, starting the process if needed. Raises RequestFailed."""
         try:
             make_private(self._folder)
             make_private(self.log.parent)
@@ -111,12 +111,12 @@ class Host:
     async def _hold(self) -> None:
         if self._held is None:
             self._held = os.open(self._folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # One that is just ending holds it to its end.
+        # A process about to end holds the lock exclusively until it has ended.
         while not try_lock(self._held, fcntl.LOCK_SH):
             await anyio.sleep(_LOOK_AGAIN_S)
 
     async def _find_running(self) -> Served | None:
-        """The one that is there already; one that does not answer is ended first."""
+        """Return the server that runs already, if any. Kill one that does not answer."""
         served = await self._wait_for_address()
         if served is None:
             return None
@@ -127,7 +127,7 @@ class Host:
             return None
 
     async def _wait_for_address(self) -> Served | None:
-        """What it says of itself, once it has loaded; None if it ends before."""
+        """Wait until the process has loaded and written its address; None if it ends before."""
         with anyio.move_on_after(START_S):
             while self.is_running():
                 with suppress(OSError, msgspec.MsgspecError):
@@ -136,7 +136,7 @@ class Host:
         return None
 
     async def _end(self, pid: int) -> None:
-        # It holds its lock, so the number is still its own.
+        # Its lock is still held, so the pid cannot have been reused.
         if self.is_running():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -177,7 +177,7 @@ class Host:
                 stderr=log,
                 cwd="/",
                 env=_environment(),
-                start_new_session=True,  # Ctrl-C in our terminal is not meant for it
+                start_new_session=True,  # Ctrl-C in our terminal must not reach it
                 timeout=START_S,
                 check=False,
             )
@@ -186,7 +186,7 @@ class Host:
 
 
 def _reason(said: str) -> str:
-    """The first error llama.cpp tells of, else the last thing that was said."""
+    """Return the first error in llama.cpp's log, else its last line."""
     if told := _ERROR.search(said):
         return one_line(told[1])
     last = next(filter(str.strip, reversed(said.splitlines())), "")
@@ -196,7 +196,7 @@ def _reason(said: str) -> str:
 
 
 def cores() -> int:
-    """How many we may really use: in a container that is less than the machine has."""
+    """Return the number of CPUs we may use, which in a container is less than the machine has."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
@@ -205,6 +205,6 @@ def cores() -> int:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without secrets. Threads that wait must not spin: on a busy machine that is a tenth of the speed."""
+    """Return our environment without secrets, and with passive waits: spinning threads slow a busy machine tenfold."""
     given = {name: value for name, value in os.environ.items() if not name.upper().endswith(_SECRET)}
     return {**given, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}

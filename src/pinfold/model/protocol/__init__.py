@@ -1,6 +1,6 @@
-"""Tool calls for models that have none: told in the prompt, written as text, read out of the reply.
+"""Tool calls for models without native ones: explained in the prompt, written as text, parsed from the reply.
 
-`reply_parser`, which reads replies, is not loaded before there is one.
+`reply_parser` is loaded only when the first reply arrives.
 """
 
 from pinfold.model.protocol.text_calls import InText, Style, When, put_tools_in_prompt

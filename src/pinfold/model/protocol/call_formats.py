@@ -1,4 +1,4 @@
-"""JSON values and tags such as `<tool name="x">` that are tool calls, in the spellings models use. The rest is data, and left alone."""
+"""Reads tool calls from JSON values and tags such as `<tool name="x">`, in the variants models use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pinfold.model.protocol.known_tools import BARE, QUOTES, Effort, Fault, Know
 from pinfold.model.protocol.lenient_json import Place, Unreadable, value_at
 
 Meant: TypeAlias = Literal["surely", "perhaps"]
-"""Whether where it stands says that it is a call, as `<tool_call>` does."""
+"""`surely`: the place of the value marks it as a call, as `<tool_call>` does."""
 
 _NAMES = ("name", "tool", "function", "tool_name", "function_name", "action")
 _ARGS = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs")
@@ -29,7 +29,7 @@ _LOOKED_AT = 2_000
 
 
 def calls_in(value: Json, known: KnownTools, meant: Meant, effort: Effort) -> list[ParsedCall | Fault]:
-    """The calls a value stands for; none if it is data."""
+    """Return the calls that a JSON value represents; none if it is data."""
     if isinstance(value, list):
         several: list[ParsedCall | Fault] = []
         for one in cast("list[Json]", value):
@@ -52,7 +52,7 @@ def calls_in(value: Json, known: KnownTools, meant: Meant, effort: Effort) -> li
 
 
 def find_meant_tool(text: str, start: int, stop: int, known: KnownTools) -> str | None:
-    """The tool of a call that could not be read as JSON, if it surely was meant as one."""
+    """Return the tool of a call whose JSON could not be read, if it clearly was meant as a call."""
     stop = min(stop, start + _LOOKED_AT)
     name = _CLEARLY.search(text, start, stop)
     tool = known.find_tool(name["name"]) if name else None
@@ -74,14 +74,14 @@ def _call(found: Mapping[str, Json], known: KnownTools, meant: Meant, effort: Ef
 
 
 def _call_unknown_tool(tool: str, args: Json) -> ParsedCall:
-    """A tool whose schema the model was not shown. The engine knows whether there is one of that name."""
+    """Build a call of a tool whose schema the model was not shown. The engine knows whether the tool exists."""
     if isinstance(args, dict):
         return ParsedCall(tool, cast("dict[str, Json]", args))
     return ParsedCall(tool, {} if args in (None, "") else {BARE: args})
 
 
 def _flat(tool: str, rest: Mapping[str, Json], known: KnownTools, meant: Meant) -> ParsedCall | Fault | None:
-    """The arguments beside the name, or none at all."""
+    """Build a call whose arguments are fields next to the name, or that has none."""
     fits = rest.keys() <= set(known.properties(tool)) and rest.keys() >= set(known.list_required(tool))
     if fits and (rest or known.list_required(tool) == ()):
         return ParsedCall(tool, dict(rest))
@@ -91,7 +91,7 @@ def _flat(tool: str, rest: Mapping[str, Json], known: KnownTools, meant: Meant) 
 
 
 def with_args(tool: str, args: Json, known: KnownTools, effort: Effort) -> ParsedCall | Fault | None:
-    """The call with its arguments as they were given: an object, the JSON text of one, or the one text it takes."""
+    """Build a call from its arguments: an object, an object as JSON text, or the tool's only text argument."""
     if args is None or args == "":
         args = {}
     if isinstance(args, str):
@@ -100,7 +100,7 @@ def with_args(tool: str, args: Json, known: KnownTools, effort: Effort) -> Parse
         return known.fault(tool, "its arguments are not a JSON object")
     given = cast("dict[str, Json]", args)
     if given.get("type") == "object" and isinstance(given.get("properties"), dict):
-        return None  # the tool's own schema, told again
+        return None  # the model repeated the tool's schema
     return ParsedCall(tool, given)
 
 
@@ -132,19 +132,19 @@ class Tag:
     calls: tuple[ParsedCall | Fault, ...]
     end: int
     explicit: bool = False
-    """It names its tool, as the form that is asked for does."""
+    """True if the tag names its tool, as in the form the prompt asks for."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The text between two tags."""
+    """The body of a tag: positions in the text."""
 
     text: str
     start: int
     stop: int
-    """Of what may be looked at."""
+    """End of the text that may be read."""
     end: int
-    """Of the body, as far as the closing tag tells."""
+    """End of the body, judged by the closing tag."""
     after: int
     closed: bool
 
@@ -175,7 +175,7 @@ def _body(text: str, opening: re.Match[str], stop: int, effort: Effort) -> _Plac
         if at < 0:
             break
         end, at = at, at + len(closing)
-        # Within a string of the code it closes nothing.
+        # A closing tag inside a string of the code does not count.
         if text[at : at + 1] not in ("'", '"', ")"):
             break
     else:
@@ -189,7 +189,7 @@ def _body(text: str, opening: re.Match[str], stop: int, effort: Effort) -> _Plac
 
 
 def _read_unnamed_tag(body: _Place, known: KnownTools, finish: Finish, effort: Effort) -> Tag:
-    """`<tool_call>` and the like: the name is in the JSON, or it is a call as Python writes it."""
+    """Read a tag without a tool name, such as `<tool_call>`: the name is in its JSON, or in a Python call."""
     at = body.start
     calls: list[ParsedCall | Fault] = []
     while len(calls) < _MOST and (begins := _VALUE.match(body.text, at, body.end)):
@@ -220,7 +220,7 @@ def _read_named_tag(tool: str, body: _Place, known: KnownTools, finish: Finish, 
         if tool != known.python:
             return Tag((unreadable_call(tool, value, known, finish),), body.after)
     elif value is not None:
-        # The whole call once more, where only its arguments belong.
+        # Some models repeat the whole call where only its arguments belong.
         nested = "arguments" in value and "arguments" not in known.properties(tool)
         inner = calls_in(value, known, "perhaps", effort) if nested else []
         if inner or tool != known.python or isinstance(value.get("code"), str):
@@ -247,7 +247,7 @@ def _read_unknown_tool(tool: str, body: _Place, finish: Finish, effort: Effort) 
 
 
 def _object(body: _Place, finish: Finish, effort: Effort) -> tuple[dict[str, Json] | Unreadable | None, int]:
-    """The JSON object that the body begins with, and where it ends; None if it begins with something else."""
+    """Return the JSON object that the body begins with, and where it ends; None if it begins with something else."""
     begins = _VALUE.match(body.text, body.start, body.end)
     if not begins or begins.group().endswith("["):
         return None, body.start
@@ -264,7 +264,7 @@ def _json(body: _Place, start: int, finish: Finish, effort: Effort) -> tuple[Jso
 
 
 def _behind(body: _Place, at: int) -> int:
-    """Where to go on: JSON says by itself where it ends, whatever closing tags its strings hold."""
+    """Return where to continue after JSON that ends at `at`. Its strings may contain closing tags."""
     closing = re.compile(r"[\s\]};,]*+(?:</\w{1,20}+>)?+").match(body.text, at, body.stop)
     return closing.end() if closing else at
 

@@ -1,7 +1,7 @@
-"""Code in a reply: fenced blocks, and what Python's own parser can say of a piece of text.
+"""Finds code in a reply: fenced blocks, and Python as its own parser reads it.
 
-Where a block opens, what language it claims and where it ends is found in linear time; the parser says which literal calls
-a text holds, and whether it is code at all.
+Start, language and end of a block are found in linear time. Python's parser tells whether a text is code, and which
+calls with literal arguments it holds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pinfold.events import Json
 from pinfold.model.protocol.known_tools import Effort, Fault, KnownTools, ParsedCall
 
 Language: TypeAlias = Literal["python", "calls", "bare", "other"]
-"""`calls` are notations for tool calls; `bare` is a block that names no language."""
+"""`calls` stands for notations of tool calls, such as JSON; `bare` for a block that names no language."""
 
 _PYTHON = re.compile(r"\{?+\.?+(?:i?python|py)3?+(?:\.\d++)?+\}?+", re.IGNORECASE)
 _CODE_OF_TOOLS = frozenset({"tool_code", "tool-code"})
@@ -35,13 +35,13 @@ OPENING = re.compile(rf"^(?P<indent>[ \t]*+{_ITEM})(?P<run>`{{3,}}+|~{{3,}}+)(?P
 WITHIN_A_LINE = re.compile(
     r"(?P<run>```)(?P<info>(?:python3?|py|tool_code)[ \t]*+\r?+)(?=\n)(?P<indent>)", re.IGNORECASE
 )
-"""Behind prose on the same line: only where nothing else can be meant."""
+"""A fence after prose on the same line, accepted only if it is unambiguous."""
 _RUNS_LOOKED_AT = 20_000
 _HALF_A_FENCE = re.compile(r"\n[ \t]*+`{1,2}+[ \t\r\n]*+\Z")
 
-# Strings and comments of Python, passed over as a whole: a fence in them closes nothing. What looks like a string
-# and has no end is taken character by character, and an escape outside of strings as one, so that nothing is tried twice.
-# No possessive group: before 3.11.5 Python goes wrong in one that has to try a second way.
+# Skips Python strings and comments as a whole: a fence inside them closes nothing. A string without an end is skipped
+# one character at a time, and an escape outside of strings as a unit, so that nothing is tried twice.
+# No possessive groups: before Python 3.11.5, alternatives inside them may match wrongly.
 _PASSED = (
     r"[^`\"'#\\]+|\\.|#[^\n]*|\"\"\".*?\"\"\"|'''.*?'''"
     r"|\"(?!\"\")[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"|'(?!'')[^'\\\n]*(?:\\.[^'\\\n]*)*'|[\"'\\]|(?<!`)`{1,%d}(?!`)"
@@ -53,14 +53,14 @@ class Fence:
     language: Language
     body: str
     start: int
-    """Of the body in the text."""
+    """Start of the body in the text; `stop` is its end."""
     stop: int
     end: int
-    """Behind the closing fence, or where the next one opens."""
+    """End of the closing fence, or start of the next opening one."""
 
 
 def fence_at(text: str, opening: re.Match[str], stop: int, effort: Effort) -> Fence | None:
-    """The block that opens here; None if this is a run of backticks within a line."""
+    """Return the block that opens here; None if this is a run of backticks within a line."""
     run, info = opening["run"], opening["info"]
     if run[0] == "`" and "`" in info:
         return _one_line(opening)
@@ -73,7 +73,7 @@ def fence_at(text: str, opening: re.Match[str], stop: int, effort: Effort) -> Fe
         close = _closing_line(text, start, stop, run, opens_another=run[0] == "`" and language == "bare")
     end_of_body, end = close or (stop, stop)
     body = text[start:end_of_body]
-    # Without the line end before the fence; without a fence, without the half of one that came last.
+    # Drop the line end before the closing fence. If there is none, drop half a fence at the end.
     body = body.removesuffix("\n") if close else _HALF_A_FENCE.sub("", body)
     if width := len(opening["indent"]):  # of the fence itself
         body = re.sub(rf"^[ \t]{{1,{width}}}+", "", body, flags=re.MULTILINE)
@@ -81,8 +81,8 @@ def fence_at(text: str, opening: re.Match[str], stop: int, effort: Effort) -> Fe
 
 
 def holds(code: str) -> bool:
-    """Whether a fence of three backticks holds this code, whatever follows: all of it, and nothing else."""
-    # A string without an end would go on behind the fence, up to the next quotes there are.
+    """True if a fence of three backticks would hold exactly this code, whatever follows the fence."""
+    # A string without an end would extend beyond the fence, up to the next quotes.
     for behind in ('"""', "'''"):
         text = f"```python\n{code}\n```\n{behind}"
         opening = OPENING.match(text)
@@ -102,7 +102,7 @@ def _language(word: str) -> Language:
 
 
 def _one_line(opening: re.Match[str]) -> Fence | None:
-    """```` ```python print(1)``` ````"""
+    """Parse a block on one line: ```` ```python print(1)``` ````"""
     run = opening["run"]
     info = opening["info"].rstrip()
     inner = info.rstrip("`")
@@ -122,7 +122,7 @@ def _line_end(text: str, at: int, stop: int) -> int:
 
 
 def _close_of_python(text: str, start: int, stop: int, length: int, effort: Effort) -> tuple[int, int] | None:
-    """The first backticks outside of strings and comments: Python has no other use for them."""
+    """Find the first backticks outside of strings and comments, where Python has no other use for them."""
     if text.find("`" * length, start, stop) < 0:
         return None
     looked_at = min(stop, start + effort.limit_lexing(stop - start))
@@ -141,12 +141,12 @@ def _close_of_python(text: str, start: int, stop: int, length: int, effort: Effo
     if text[line:at].strip():
         return at, end
     rest = text[end : _line_end(text, end, stop)].strip()
-    # Another block opens where this one should have been closed.
+    # If another block opens here, this one was not closed.
     return line, line if rest and rest[0].isalnum() else end
 
 
 def _closing_line(text: str, start: int, stop: int, run: str, *, opens_another: bool = False) -> tuple[int, int] | None:
-    """Where the body ends and where reading goes on; None if nothing closes it."""
+    """Return the end of the body and where to continue; None if nothing closes it."""
     at = start
     for _ in range(_RUNS_LOOKED_AT):
         at = text.find(run, at, stop)
@@ -158,7 +158,7 @@ def _closing_line(text: str, start: int, stop: int, run: str, *, opens_another: 
         if not text[line:at].strip():
             if not rest:
                 return line, end
-            # A block of no language that meets the opening of another was only a fence too many.
+            # A block without a language that meets the opening of another was a stray fence.
             if opens_another and _language(rest.split(maxsplit=1)[0]) in ("python", "calls"):
                 return line, line
         at = end
@@ -169,7 +169,7 @@ _DEEPEST = 50
 _STRAIGHT = str.maketrans("\u201c\u201d\u201e\u2018\u2019", '"""\'\'')
 _JSON_WORDS: dict[str, Json] = {"true": True, "false": False, "null": None}
 _TOKEN = re.compile(
-    # What is escaped outside of a string is passed over too: a quote in it would be tried again and again.
+    # Escapes outside of strings are skipped too, else an escaped quote would be tried again and again.
     r"\"\"\".*?\"\"\"|'''.*?'''|\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'|\\.|[()\[\]{}]",
     re.DOTALL,
 )
@@ -179,7 +179,7 @@ _CLOSED_BY = {")": "(", "]": "[", "}": "{"}
 _FUNCTIONS = frozenset(
     name for name, value in vars(builtins).items() if callable(value) and not isinstance(value, type)
 )
-"""`print` and `sum`, but not `range`: the text of a value looks like a call of its type."""
+"""Includes `print` and `sum`, but no types such as `range`: the repr of a value looks like a call of its type."""
 
 
 class _NotLiteral(ValueError):
@@ -187,7 +187,7 @@ class _NotLiteral(ValueError):
 
 
 def bracket_end(text: str, start: int, stop: int, effort: Effort) -> int | None:
-    """Behind the bracket that closes the one at `start`."""
+    """Return the position after the bracket that closes the one at `start`."""
     opened: list[str] = []
     stop = start + effort.limit_lexing(min(stop - start, _LONGEST))
     for token in _TOKEN.finditer(text, start, stop):
@@ -208,20 +208,20 @@ def bracket_end(text: str, start: int, stop: int, effort: Effort) -> int | None:
 
 
 def parse_python(source: str, effort: Effort) -> ast.Module | None:
-    """The program, or None if it is none or too long to be looked at."""
+    """Parse a program; None if it is not valid Python or too long."""
     if not effort.python(len(source)):
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the model's escapes: not ours to report
+            warnings.simplefilter("ignore")  # about invalid escapes in the model's code
             return ast.parse(source)
-    # NUL is a ValueError, a lone surrogate a UnicodeError, and too much nesting comes in two kinds.
+    # NUL raises ValueError, a lone surrogate UnicodeError, deep nesting RecursionError or MemoryError.
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
 def calls_of(source: str, known: KnownTools, effort: Effort) -> list[ParsedCall | Fault]:
-    """The calls if the text is nothing but calls of known tools, each with literal arguments."""
+    """Return the calls if the text is nothing but calls of known tools, else none. Bad arguments give a Fault."""
     if len(source) > _LONGEST:
         return []
     tree = parse_python(source, effort)
@@ -239,18 +239,18 @@ def calls_of(source: str, known: KnownTools, effort: Effort) -> list[ParsedCall 
 
 
 def is_code(source: str, effort: Effort) -> bool:
-    """Whether a block that names no language is meant to run: it parses, and does something.
+    """True if a block without a language is meant to run: it is valid Python and has an effect.
 
-    Values, tables, settings and the like must not pass, although many of them are valid Python.
+    Values, tables and settings must not pass, although many of them are valid Python.
     """
     tree = parse_python(textwrap.dedent(source), effort) if len(source) <= _LONGEST else None
     return tree is not None and any(map(_does_something, tree.body))
 
 
 def with_sound_code(call: ParsedCall | Fault, known: KnownTools, effort: Effort) -> ParsedCall | Fault:
-    r"""Code that was written inside another string, with what that did to it taken back.
+    r"""Repair code whose escapes were decoded once too often.
 
-    A `\n` in a string of the code has become a line end there, which Python does not allow.
+    A `\n` in a string of the code has become a line end, which Python does not allow there.
     """
     if isinstance(call, Fault) or call.tool != known.python or not isinstance(code := call.args.get("code"), str):
         return call
@@ -267,7 +267,7 @@ def _on_one_line(string: re.Match[str]) -> str:
 
 
 def calls_nothing(source: str, effort: Effort) -> bool:
-    """Whether it is one expression of names, numbers and operators."""
+    """True if it is one expression of names, constants and operators."""
     tree = parse_python(source.strip(), effort)
     if tree is None or len(tree.body) != 1 or not isinstance(tree.body[0], ast.Expr):
         return False
@@ -281,7 +281,7 @@ def _does_something(node: ast.stmt) -> bool:
         case ast.Expr(value=ast.Call() as call) | ast.Expr(value=ast.Await(value=ast.Call() as call)):
             return _is_action(call)
         case ast.Assign(value=value) | ast.AugAssign(value=value):
-            # `port = 8080` and `debug = true` are as likely a file of settings.
+            # `port = 8080` and `debug = true` may just as well be settings.
             return not isinstance(value, ast.Constant | ast.Name | ast.Attribute)
         case ast.AnnAssign(value=value):
             return value is not None
@@ -296,7 +296,7 @@ def _is_action(call: ast.Call) -> bool:
         case ast.Name(id=name):
             return name in _FUNCTIONS
         case ast.Attribute(value=ast.Name()):
-            # `df.head()`; but datetime.date(2024, 1, 2) is how a value shows itself.
+            # `df.head()` is a call, but `datetime.date(2024, 1, 2)` may be the repr of a value.
             return not call.args and not call.keywords
         case _:
             return True
@@ -331,7 +331,7 @@ def _parse_call(tool: str, call: ast.Call, known: KnownTools) -> ParsedCall | Fa
     if len(call.args) > len(names):
         return known.fault(tool, f"it takes at most {len(names)} arguments")
     for place, (word, node) in enumerate(given):
-        # A `**` has no name.
+        # An argument after `**` has no name.
         name = word if place >= len(call.args) else names[place]
         if name is None:
             return known.fault(tool, "its arguments must be plain values")

@@ -1,4 +1,4 @@
-"""The tools a reply may call, the work that reading it is worth, and the words for a call that cannot be understood."""
+"""The tools a reply may call, a budget for parsing it, and error messages for calls that cannot be read."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pinfold.model.wire.payload import an_object
 from pinfold.text import cap_text
 
 QUOTES = "\"'\u201c\u201d\u2018\u2019"
-"""Straight and curly ones."""
+"""Straight and curly quotes."""
 
 
 class Effort(Struct):
-    """What is left to spend. A reader that runs out gives up on the piece it looks at, not on the reply."""
+    """Remaining parsing budget. When it runs out, the parser skips the current piece, not the whole reply."""
 
     steps: int = 10_000
-    """Marks looked at, and pieces of broken JSON."""
+    """Marks to visit, and tokens of broken JSON."""
     json_chars: int = 12_000_000
     python_chars: int = 200_000
-    """Given to Python's own parser."""
+    """Characters for Python's own parser."""
     lexed_chars: int = 1_000_000
-    """Of code, looked through for strings."""
+    """Characters of code to scan for strings."""
     _missing: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
     def step(self) -> bool:
@@ -42,7 +42,7 @@ class Effort(Struct):
         return True
 
     def find(self, text: str, words: str, start: int, stop: int) -> int:
-        """As `str.find`, from left to right: what was not there once is not looked for again."""
+        """`str.find` for searches from left to right: words not found once are not searched for again."""
         if (words, stop) in self._missing:
             return -1
         at = text.find(words, start, stop)
@@ -51,7 +51,7 @@ class Effort(Struct):
         return at
 
     def limit_lexing(self, chars: int) -> int:
-        """How many of them may be looked through."""
+        """Spend up to `chars` of the budget; return how many may be scanned."""
         allowed = min(chars, self.lexed_chars)
         self.lexed_chars -= allowed
         return allowed
@@ -59,25 +59,25 @@ class Effort(Struct):
 
 PYTHON = "python"
 BARE = "input"
-"""The argument name of a bare text for a tool whose schema is not known here; the engine replaces it by the tool's own."""
+"""Argument name for plain text given to a tool of unknown schema; the engine replaces it by the real name."""
 _SAMPLES = {"integer": "1", "number": "1.5", "boolean": "true", "array": "[...]", "object": "{...}"}
 
 
 class ParsedCall(Struct, frozen=True):
-    """A call that was understood."""
+    """A call that could be read."""
 
     tool: str
     args: Mapping[str, Json]
 
 
 class Fault(Struct, frozen=True):
-    """Something that was clearly meant as a call and cannot be one; `words` are for the model."""
+    """Text that was clearly meant as a call but cannot be read as one; `words` tell the model why."""
 
     words: str
 
 
 class KnownTools:
-    """The tools by name, with what their schemas say of their arguments."""
+    """The tools by name, with the arguments in their schemas."""
 
     def __init__(self, tools: Sequence[ToolSchema]) -> None:
         self._tools = {tool.name: tool for tool in tools}
@@ -94,7 +94,7 @@ class KnownTools:
         return tuple(self._tools)
 
     def find_tool(self, name: Json) -> str | None:
-        """The tool that is meant: by its name, or by one that differs in case, dashes or a prefix only."""
+        """Return the tool by its name, also if that differs only in case, dashes or a prefix."""
         if not isinstance(name, str):
             return None
         if name in self._tools:
@@ -103,7 +103,7 @@ class KnownTools:
         return meant[0] if len(meant) == 1 else None
 
     def properties(self, tool: str) -> Mapping[str, Json]:
-        """The schemas of its arguments by name, in their order."""
+        """Return the schemas of the tool's arguments by name, in order."""
         return an_object(self._tools[tool].parameters.get("properties"))
 
     def list_required(self, tool: str) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class KnownTools:
         return tuple(name for name in listed if isinstance(name, str))
 
     def only_text(self, tool: str) -> str | None:
-        """The argument that a bare text must be: the only one that is needed, if it takes text."""
+        """Return the argument for plain text: the only required one, if it is a string."""
         needed = self.list_required(tool) or tuple(self.properties(tool))
         if len(needed) != 1:
             return None
@@ -126,7 +126,7 @@ class KnownTools:
         return _SAMPLES.get(kind, '"..."') if isinstance(kind, str) else '"..."'
 
     def form(self, tool: str) -> str:
-        """How to write a call of it."""
+        """Return an example of how to call the tool."""
         if tool == self.python:
             return "```python, the code, ``` on lines of their own"
         needed = ", ".join(f'"{name}": {self._sample(tool, name)}' for name in self.list_required(tool))

@@ -1,8 +1,7 @@
-"""JSON as models write it: read strictly, then with their usual slips.
+"""Parses JSON as models write it: strictly first, then with repair of their usual mistakes.
 
-Understood are single and curly quotes, raw line ends and unescaped quotes in strings, triple quotes, trailing
-commas, unquoted keys, Python's True, False and None, and closing brackets that are missing at the very end.
-What could be meant in two ways is refused.
+It repairs single and curly quotes, raw line ends and unescaped quotes in strings, triple quotes, trailing commas,
+unquoted keys, Python's True, False and None, and closing brackets missing at the very end. Ambiguous input is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _CLOSING = {
     "\u2018": "\u2019\u2018'",
     "\u2019": "\u2019'",
 }
-"""What may close each quote."""
+"""The characters that may close each opening quote."""
 _UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\", "/": "/"}
 _UP_TO = {quotes: re.compile(rf"[^{quotes}\\]*+(?:\\.[^{quotes}\\]*+)*+", re.DOTALL) for quotes in _CLOSING.values()}
 _KEY_FOLLOWS = re.compile(rf"[ \t\r\n]*+(?:\}}|[{QUOTES}]?+[\w.$-]{{1,64}}+[{QUOTES}]?+[ \t\r\n]*+:)")
@@ -45,7 +44,7 @@ _REST_OF_BLOCK = re.compile(r"[\s\]};,]*+(?:\Z|[{\[<])")
 
 _DECODER = strict_decoder(raw_line_ends=True)
 Place: TypeAlias = Literal["block", "prose"]
-"""What surrounds the value: a block that it fills up to the end, or text that goes on behind it."""
+"""Where the value occurs: in a block that ends with it, or in text that continues after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +52,22 @@ class Value:
     value: Json
     end: int
     mended: bool = False
-    """It was not JSON as it stood."""
+    """True if it was not valid JSON and had to be repaired."""
 
 
 class Unreadable(ValueError):
-    """Says what is wrong, and near what."""
+    """The message says what is wrong, and near which text."""
 
     def __init__(self, why: str = "", *, cut: bool = False) -> None:
         super().__init__(why)
         self.cut = cut
-        """The text ends before the value does."""
+        """True if the text ends before the value does."""
 
 
 def value_at(text: str, start: int, stop: int, *, place: Place, effort: Effort, mend_to: int | None = None) -> Value:
-    """The object or list that begins at `start`. Raises Unreadable.
+    """Parse the object or list that begins at `start`. Raises Unreadable.
 
-    What is not JSON as it stands is mended only up to `mend_to`, where a block seems to end.
+    Invalid JSON is repaired only up to `mend_to`, where a block seems to end.
     """
     strict = _strictly(text, start, stop, effort)
     if isinstance(strict, Value):
@@ -88,7 +87,7 @@ def value_at(text: str, start: int, stop: int, *, place: Place, effort: Effort, 
 
 
 def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
-    """The value if it is JSON, else why it is not."""
+    """Return the value, or the reason why it is not strict JSON."""
     piece = text[start : min(stop, start + _LONGEST)]
     if not effort.json(len(piece) // 32):
         raise Unreadable("the reply is too long")
@@ -113,9 +112,9 @@ def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
 
 
 class _Mender:
-    """Writes one value again as strict JSON, token by token, never back: linear in what it reads.
+    """Rewrites one value as strict JSON, token by token and without backtracking, in linear time.
 
-    Raises Unreadable, with words only where they are better than those of strict JSON.
+    Raises Unreadable, with a message only if it is better than that of the strict parser.
     """
 
     def __init__(self, text: str, place: Place, effort: Effort) -> None:
@@ -123,7 +122,7 @@ class _Mender:
         self._at = 0
         self._tokens: list[str] = []
         self._open: list[str] = []
-        """The brackets that must still be closed, the outermost first."""
+        """The closing brackets still missing, the outermost first."""
 
     def read(self) -> tuple[Json, int]:
         cut = False
@@ -135,11 +134,11 @@ class _Mender:
                 self._tokens += self._token(self._text[self._at])
             elif self._place == "block":
                 cut = True
-                self._close(len(self._open))  # closing brackets are missing at the very end
+                self._close(len(self._open))  # the closing brackets at the very end are missing
             else:
                 raise Unreadable(cut=True)
         rest = self._text[self._at :]
-        # A string that was ended too early leaves its own end behind.
+        # An unescaped quote ended a string too early: its remainder was left over.
         if self._place == "prose" and rest.count("}") > rest.count("{"):
             raise Unreadable("it has quotes inside a string; escape them with a backslash")
         try:
@@ -203,7 +202,7 @@ class _Mender:
             at = up_to.end() if up_to else len(self._text)
             if at >= len(self._text):
                 raise Unreadable(cut=True)
-            # A backslash here is the very last character.
+            # The pattern stops at a backslash only if it is the very last character.
             if self._text[at] != "\\" and self._ends(at + 1):
                 self._at = at + 1
                 return _ESCAPE.sub(_character, self._text[start:at])
@@ -211,7 +210,7 @@ class _Mender:
         raise Unreadable
 
     def _ends(self, at: int) -> bool:
-        """Whether a quote before `at` ends its string: what follows must go on as JSON does."""
+        """True if the quote before `at` ends its string: what follows must be valid JSON syntax."""
         at = self._after_space(at)
         here = self._text[at : at + 1]
         role = self._role
@@ -240,5 +239,5 @@ class _Mender:
 def _character(escape: re.Match[str]) -> str:
     if code := escape[1] or escape[2]:
         return chr(int(code, 16))
-    # An escape that JSON does not have is most often one of the code in the string: it stays.
+    # An escape unknown to JSON most often belongs to code in the string: keep it.
     return _UNESCAPED.get(escape[3], escape[0])

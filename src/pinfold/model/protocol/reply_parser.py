@@ -1,6 +1,6 @@
-"""Calls out of a reply's text: tolerant of how models write them, silent about all that is no call.
+"""Finds tool calls in a reply's text. Accepts the many ways models write them, and ignores everything else.
 
-Reading never runs anything and never fails. It looks at each place of the text a bounded number of times.
+Parsing never executes anything and never raises. It visits each position of the text a bounded number of times.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _END_ALONE = re.compile(r"^[ \t]*+</think(?:ing)?+>[ \t]*+\r?+$", re.IGNORECASE 
 
 
 class Marks:
-    """The marks between two places, in order. Each pattern goes over the text once."""
+    """Finds starts of quotes, fences, tags, objects and calls in order. Each pattern scans the text once."""
 
     def __init__(self, text: str, stop: int, where: Literal["prose", "block"]) -> None:
         self._text, self._stop = text, stop
@@ -66,7 +66,7 @@ class Marks:
 
 
 def after_thoughts(text: str) -> int:
-    """Where a reply begins that opens with the model's reasoning: nothing in that is meant to be run."""
+    """Return where the reply starts after the model's reasoning: calls in the reasoning are not meant to run."""
     if opening := _THOUGHT.match(text):
         end = _END_OF_THOUGHT.search(text, opening.end())
         return end.end() if end else len(text)
@@ -79,16 +79,16 @@ def after_thoughts(text: str) -> int:
 
 _MARKS = re.compile(r"^[ \t]*+(?:>++[ \t]?+)++", re.MULTILINE)
 _TRIES = 100
-"""Places looked at before text that occurs all over is taken for quoted."""
+"""Occurrences to check; text that occurs more often is treated as quoted."""
 
 
 def _normal(text: str) -> str:
-    """Without marks of quotation, whatever the spaces."""
+    """Remove Markdown quote marks and normalize whitespace."""
     return " ".join((_MARKS.sub("", text) if ">" in text else text).split())
 
 
 def _stands_in(wanted: str, text: str) -> bool:
-    """As words of its own: `x` does not stand in `example`."""
+    """True if `wanted` occurs as whole words: `x` does not occur in `example`."""
     at = -1
     for _ in range(_TRIES):
         at = text.find(wanted, at + 1)
@@ -105,11 +105,11 @@ def _joins(left: str, right: str) -> bool:
 
 
 MOST_CALLS = 64
-"""Of one reply: more is a model that repeats itself."""
+"""Maximum per reply: a model that writes more repeats itself."""
 LOOKED_AT = 1_000_000
-"""Characters of a reply in which calls begin. A call may be longer."""
+"""Calls are searched for only in this many characters; the last call may extend beyond."""
 OUTPUT = "Output of {}"
-"""What comes before a tool's answer; a model that writes it has made the answer up."""
+"""Prefix of a tool's result in the prompt. A model that writes it has made the result up."""
 MADE_UP = "You wrote the output of {} yourself: nothing was run. Write the call, and wait for its output."
 QUOTED = (
     "The code is quoted from the user and was not run. "
@@ -125,26 +125,26 @@ _WORD = re.compile(r"<[^<>\n]{0,80}+>|\[[A-Z_]{1,30}+\]|\w")
 
 
 class ParsedReply(Struct, frozen=True, kw_only=True):
-    """What a reply's text asks for."""
+    """The calls in a reply's text, or what is wrong with them."""
 
     calls: tuple[Call, ...] = ()
     correction: str = ""
-    """For the model: what was meant as a call, was none, and how to write it."""
+    """Message for the model: which call could not be read, and how to write it."""
     unreadable: bool = False
-    """No call was understood, and one was clearly meant."""
+    """A call was clearly meant, but none could be read."""
 
 
 def parse_reply(
     text: str, tools: Sequence[ToolSchema], *, quoted: Sequence[str] = (), finish: Finish = "stop"
 ) -> ParsedReply:
-    """The calls in `text`, in order. `quoted` is what the user wrote: code out of it is not run by repeating it."""
+    """Parse the calls in `text`, in order. `quoted` is what the user wrote: code repeated from it is not a call."""
     if not tools:
         return ParsedReply()
     return _Reader(text, tools, quoted, finish).read()
 
 
 def is_code_only(code: str, known: KnownTools) -> bool:
-    """Whether a fenced block of it is read as exactly this code, and as no call of another kind."""
+    """True if `code` in a fenced block would be parsed as exactly this code, and not as another kind of call."""
     if code.lstrip().startswith(_NOTATIONS) or not holds(code):
         return False
     first = _TOOL_FIRST.match(code)
@@ -161,7 +161,7 @@ class _Reader:
         self._wanted: list[ParsedCall] = []
         self._faults: list[str] = []
         self._repeated: list[ParsedCall] = []
-        """Calls that were the user's own words."""
+        """Calls that only repeat what the user wrote."""
 
     def read(self) -> ParsedReply:
         self._scan(after_thoughts(self._text), len(self._text), "prose")
@@ -182,7 +182,7 @@ class _Reader:
         return QUOTED.format(tool, "code" if tool == self._known.python else "arguments as JSON")
 
     def _find_invented_output(self) -> str | None:
-        """The tool whose output the reply begins with, although it calls none."""
+        """Return the tool whose invented output the reply begins with, if any."""
         start = after_thoughts(self._text)
         line = self._text[start : start + _NEAR].lstrip().partition("\n")[0]
         return next((name for name in self._known.names if line.startswith(f"{OUTPUT.format(name)}:")), None)
@@ -192,7 +192,7 @@ class _Reader:
         return [_normal(text) for text in self._quoted]
 
     def _is_quoted(self, content: str) -> bool:
-        """Whether the user wrote exactly this."""
+        """True if the user wrote exactly this."""
         wanted = _normal(content) if self._quoted else ""
         return bool(wanted) and any(_stands_in(wanted, text) for text in self._user)
 
@@ -223,7 +223,7 @@ class _Reader:
     def _take(
         self, calls: Sequence[ParsedCall | Fault], source: str, *, form: Literal["tag", "other"] = "other"
     ) -> None:
-        """Count them in, unless they only say again what the user wrote; `source` is their text."""
+        """Record the calls, separating those that only repeat the user's words. `source` is their text."""
         is_quoted = self._is_quoted(source)
         for call in calls[: MOST_CALLS - self._found]:
             if isinstance(call, Fault):
@@ -231,7 +231,7 @@ class _Reader:
                 continue
             repeats = is_quoted
             code = call.args.get("code") if call.tool == self._known.python else None
-            # A tag says that it is to be run, unless the user wrote the tag as well.
+            # In a tag, code is meant to run unless the user wrote the tag too.
             if isinstance(code, str) and form == "other":
                 repeats = self._is_quoted(code) and not code_blocks.calls_nothing(code, self._effort)
             (self._repeated if repeats else self._wanted).append(call)
@@ -266,19 +266,19 @@ class _Reader:
             self._take([ParsedCall(self._known.python, {"code": body})], body)
 
     def _is_meant_to_run(self, body: str, start: int) -> bool:
-        """Of a block without a language: it is code, and no line before says that it is output."""
+        """True if a block without a language is code, and the line before does not call it output."""
         before = self._text[max(0, start - _NEAR) : start].rstrip().rpartition("\n")[2]
         return not _OF_OUTPUT.search(before) and code_blocks.is_code(body, self._effort)
 
     def _calls_of_block(self, fence: Fence) -> bool:
-        """Whether the block holds calls in a notation of their own, which are taken."""
+        """Record calls written in a block as JSON, tags or Python calls of tools; return True if there are any."""
         before = self._found
         if fence.body.lstrip().startswith(_NOTATIONS):
             self._scan(fence.start, fence.stop, "block")
         first = _TOOL_FIRST.match(fence.body)
         if self._found == before and first and first["name"] in self._known:
             calls = code_blocks.calls_of(fence.body, self._known, self._effort)
-            # With a variable in it, it is code like any other.
+            # Arguments that are not literals make it ordinary code.
             if all(isinstance(call, ParsedCall) for call in calls) or fence.language == "calls":
                 self._take(calls, fence.body)
         return self._found > before
@@ -308,7 +308,7 @@ class _Reader:
         return found.end
 
     def _check_args(self, call: ParsedCall | Fault) -> ParsedCall | Fault:
-        """Mended JSON counts only where it gives arguments the tool has."""
+        """Reject a call from repaired JSON if it has arguments that the tool does not have."""
         if isinstance(call, Fault) or call.tool not in self._known:
             return call
         if call.args.keys() <= set(self._known.properties(call.tool)):
@@ -320,7 +320,7 @@ class _Reader:
             self._take([unreadable_call(tool, error, self._known, self._finish)], "")
 
     def _is_mentioned(self, start: int, end: int) -> bool:
-        """Words before and behind it on its line: it is spoken of."""
+        """True if words precede and follow it on its line, so the text only mentions it."""
         before = self._text[max(0, start - _NEAR) : start].rpartition("\n")[2]
         behind = self._text[end : end + _NEAR].partition("\n")[0]
         return _is_words(before) and _is_words(behind)
@@ -335,7 +335,7 @@ class _Reader:
             return match.end()
         source = self._text[start:end]
         calls = code_blocks.calls_of(source, self._known, self._effort)
-        # `read_file(path)` describes the tool; with a value among its arguments it is a call.
+        # `read_file(path)` only describes the tool; with a string among its arguments it is a call.
         described = '"' not in source and "'" not in source
         self._take([call for call in calls if isinstance(call, ParsedCall) or not described], source)
         return end

@@ -1,4 +1,4 @@
-"""A model that has no tool calls of its own, or may have none, made to look like one that has."""
+"""Makes a model without native tool calls, or of which that is unknown, look like one that has them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pinfold.model.wire.payload import an_object
 from pinfold.text import first_line
 
 Style: TypeAlias = Literal["full", "small"]
-"""For a model that reads well, or for a small one, which learns by an example."""
+"""Wording of the instructions: for a capable model, or for a small one."""
 
 _FENCE = {
     "full": (
@@ -54,14 +54,14 @@ _PLAIN_NAME = re.compile(r"[\w.-]{1,64}")
 
 
 def put_tools_in_prompt(request: Request, *, style: Style) -> Request:
-    """The same request without tools: the system prompt explains how to write a call."""
+    """Return the request without tools; its system prompt explains how to write calls instead."""
     system = join_texts(request.system.rstrip("\n"), explain_tools(request.tools, style))
     messages = join_turns(tell_calls(request.messages, KnownTools(request.tools)))
     return replace(request, system=system, messages=tuple(messages), tools=())
 
 
 def explain_tools(tools: Sequence[ToolSchema], style: Style) -> str:
-    """How to use them, for the system prompt."""
+    """Return instructions for the system prompt on how to call the tools."""
     known = KnownTools(tools)
     others = [tool for tool in tools if tool.name != PYTHON]
     parts = [_FENCE[style]] if known.python else []
@@ -106,9 +106,9 @@ def _simple(schema: Json) -> str:
 
 
 def tell_calls(messages: Iterable[Message], known: KnownTools) -> Iterator[Message]:
-    """The messages with calls and their results as text.
+    """Yield the messages with calls and their results as text.
 
-    What comes of the first messages is the beginning of what comes of more.
+    More messages only add to the end of the output, so prompt caches stay valid.
     """
     tools: dict[ActionId, str] = {}
     for message in messages:
@@ -126,12 +126,12 @@ def tell_calls(messages: Iterable[Message], known: KnownTools) -> Iterator[Messa
 
 
 def format_call(call: Call, known: KnownTools) -> str:
-    """The call in the form that is read as exactly this call."""
+    """Write the call in a form that the reply parser reads as exactly this call."""
     from pinfold.model.protocol.reply_parser import is_code_only
 
     args = an_object(call.args)
     if "arguments" in args:
-        return _format_unnamed_tag(call)  # in a tag with its name it would be taken for the whole call
+        return _format_unnamed_tag(call)  # in a tag with the tool's name, `arguments` would be read as a nested call
     if call.tool == PYTHON:
         code = args.get("code")
         if not isinstance(code, str):
@@ -148,7 +148,7 @@ def _format_unnamed_tag(call: Call) -> str:
 
 
 def _json(value: Json) -> str:
-    """Without anything that could be taken for a tag."""
+    """Encode as JSON without `<`, so that nothing in it can be read as a tag."""
     try:
         return plain_json(value).replace("<", "\\u003c")
     except NotPlain:
@@ -156,21 +156,21 @@ def _json(value: Json) -> str:
 
 
 When: TypeAlias = Literal["always", "unless-native"]
-"""Whether calls are read out of the text: in any case, or until the model has called natively once."""
+"""When calls are parsed from the text: always, or until the model's first native call."""
 
 
 class InText(Layer):
-    """The model inside, with its calls read out of what it says."""
+    """Parses the wrapped model's tool calls from its text."""
 
     def __init__(self, model: AnyModel, *, style: Style = "full", when: When = "always") -> None:
         super().__init__(model)
         self.style: Style = style
         self.when: When = when
         self.calls_natively = False
-        """It has been seen to: what it writes in fences is not for us any more."""
+        """True after its first native call: its code fences are no longer calls."""
 
     async def stream(self, request: Request) -> Pieces:
-        """The pieces as they come, then the reply with its calls."""
+        """Yield the pieces as they arrive, then the reply with its calls."""
         begun = prefill_of(request)
         async with self.pieces(self._prepare_request(request)) as pieces:
             async for piece in pieces:
@@ -185,13 +185,13 @@ class InText(Layer):
     def _prepare_request(self, request: Request) -> Request:
         if self.when == "always":
             return put_tools_in_prompt(request, style=self.style)
-        # Calls that were written as text are sent as text by the wire itself.
+        # The wire client itself sends calls that were written as text as text.
         if self.calls_natively or not KnownTools(request.tools).python:
             return request
         return replace(request, system=join_texts(request.system.rstrip("\n"), _IN_A_FENCE))
 
     def _parse_calls(self, reply: Reply, request: Request) -> Reply:
-        is_native = bool(reply.calls) or reply.unreadable  # or cut off within a native call, which the wire has told
+        is_native = bool(reply.calls) or reply.unreadable  # unreadable: cut off within a native call
         self.calls_natively = self.calls_natively or is_native
         if is_native or (self.calls_natively and self.when == "unless-native"):
             return reply
@@ -211,11 +211,11 @@ class InText(Layer):
 
 
 def prefill_of(request: Request) -> str:
-    """What was put into the model's mouth for it to go on with."""
+    """Return the prefill: a last message of the assistant that the model is to continue."""
     last = request.messages[-1] if request.messages else None
     return last.text if isinstance(last, AssistantMessage) and not last.calls else ""
 
 
 def join_prefill(begun: str, text: str) -> str:
-    """The whole of what was said. A server that did not go on began anew."""
+    """Return prefill and reply as one text. Some servers repeat the prefill in the reply."""
     return text if not begun or text.startswith(begun.rstrip()) else begun + text

@@ -1,4 +1,4 @@
-"""Models of providers that have an API of their own, through their SDKs. Importing this imports none of them."""
+"""Models of providers with their own API, through their SDKs. Importing this package imports no SDK."""
 
 from pinfold.model.providers.direct import DirectModel
 

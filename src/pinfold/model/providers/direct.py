@@ -1,4 +1,4 @@
-"""A model behind a provider's SDK. The SDK is imported in a thread of its own, when the model is first needed."""
+"""A model behind a provider's SDK. The SDK is imported in its own thread when the model is first needed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def _remember(response: Response) -> None:
 
 @asynccontextmanager
 async def close_answers_after(opening: AbstractAsyncContextManager[T]) -> AsyncGenerator[T]:
-    """As `opening`; when it is left, the answers it began to read are closed."""
+    """Enter `opening`; on exit, also close the HTTP responses it left open."""
     answers: list[Response] = []
     async with AsyncExitStack() as stack:
         stack.push_async_callback(_close, answers)
@@ -53,18 +53,18 @@ async def close_answers_after(opening: AbstractAsyncContextManager[T]) -> AsyncG
 
 
 async def _close(answers: list[Response]) -> None:
-    # Shielded: being cancelled is the usual reason to be here.
+    # Shielded: cancellation is the usual reason for this call.
     with anyio.move_on_after(_CLOSING_S, shield=True):
         for answer in answers:
             await answer.aclose()
 
 
 PATIENCE = Patience(first_s=600.0, idle_s=300.0)
-"""Models that think before they speak take minutes. How long to wait for a connection is the SDK's affair."""
+"""Reasoning models may take minutes before their first text. The SDK sets its own connection timeout."""
 
 
 class DirectModel:
-    """One model of one provider, with the connections to it."""
+    """One model of one provider, with its connections."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class DirectModel:
         base_url: str | None = None,
         patience: Patience = PATIENCE,
     ) -> None:
-        """Imports nothing of weight. Without a key or an address, the SDK finds its own."""
+        """Does not import the SDK. Without a key or an address, the SDK finds its own."""
         self.name = name
         self._provider = DIRECT[provider]
         self._model = model
@@ -88,17 +88,17 @@ class DirectModel:
         self._opening = anyio.Lock()
         self._entered: SdkModel | None = None
         self._said: set[str] = set()
-        """Settings whose absence was told: once each, not with every reply."""
+        """Settings already reported as unsupported: each is reported once, not with every reply."""
 
     def warm(self) -> None:
-        """Begin to import the SDK: seconds of CPU, in a thread. The first request waits for what is left of it."""
+        """Start to import the SDK in a thread; it takes seconds of CPU. The first request waits until it is done."""
         if self._loading is None:
             self._loading = Future()
-            # Not a daemon: a thread that is cut off inside the SDK's own extension modules takes the process down.
+            # Not a daemon: a thread killed inside the SDK's extension modules would crash the process at exit.
             threading.Thread(target=self._load, args=(self._loading,), name=f"load {self.name}").start()
 
     async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
-        """Pieces of text and of thoughts as they come, then the whole reply. Raises RequestFailed."""
+        """Yield text and reasoning as they arrive, then the complete reply. Raises RequestFailed."""
         model = await self._ready()
         # These import pydantic-ai, which is loaded by now.
         from pydantic_ai.direct import model_request_stream
@@ -166,7 +166,7 @@ class DirectModel:
             loading.set_exception(failed)
 
     def _make_model(self) -> SdkModel:
-        # Files of Google's SDK say so on the terminal when they are compiled.
+        # Compiling files of Google's SDK would print these warnings on the terminal.
         warnings.filterwarnings("ignore", ".*invalid escape sequence", module=".*genai")
         import_module("pydantic_ai.direct")
         from pydantic_ai.models import create_async_httpx2_client, infer_model

@@ -1,4 +1,4 @@
-"""From what an SDK raises to the one failure that the engine knows: what happened, whether and when to ask again."""
+"""Converts an SDK's exceptions to RequestFailed: what happened, and whether and when to retry."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _THEIRS = {"stop": "stop_sequences", "max_tokens": "max_output_tokens"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureContext:
-    """What a failure may have to name."""
+    """Details of the request that an error message may name."""
 
     key: str | None
-    """None where the SDK finds credentials itself."""
+    """None if the SDK finds credentials itself."""
     variables: str
-    """That may hold the key."""
+    """Environment variables that may hold the key."""
     settings: Iterable[str]
     patience: Patience
 
@@ -53,7 +53,7 @@ def failure(error: Exception, asking: FailureContext) -> RequestFailed:
 
 
 def _refusal(error: sdk.ModelHTTPError, kind: sdk.ModelAPIError, asking: FailureContext) -> RequestFailed:
-    """A status of 400 or more, or what a stream said in its place. `kind` is the same error by its other base."""
+    """Convert an HTTP error status or an error within a stream. `kind` is `error`, typed by its other base class."""
     status, retryable = error.status_code, None
     words = _one_line(_error_message(error.body), asking)
     match kind:
@@ -85,7 +85,8 @@ def _refusal(error: sdk.ModelHTTPError, kind: sdk.ModelAPIError, asking: Failure
 
 
 def _too_long(words: str, error: sdk.ModelHTTPError) -> ContextTooLong:
-    """Anthropic: `212000 tokens > 200000 maximum`; Google: `count (1200000) exceeds the maximum ... (1048576)`."""
+    """Read both sizes from messages such as Anthropic's `212000 tokens > 200000 maximum` or Google's
+    `count (1200000) exceeds the maximum ... (1048576)`."""
     counts = [int(count) for count in re.findall(r"\d{4,}", words)]
     needed, size = counts if len(counts) == 2 else (None, None)
     return ContextTooLong(
@@ -98,7 +99,7 @@ def _too_long(words: str, error: sdk.ModelHTTPError) -> ContextTooLong:
 
 
 def _describe_no_answer(error: sdk.ModelAPIError, asking: FailureContext) -> str:
-    """No status at all: asking again may help."""
+    """Describe an error without an HTTP status, where a retry may help."""
     words = _one_line(error.message, asking)
     match error:
         case sdk.ModelRequestTimeout():
@@ -123,7 +124,7 @@ def _one_line(text: str, asking: FailureContext) -> str:
 
 
 def _fields(value: object) -> Mapping[str, object]:
-    """An object of the body; some send a list of one."""
+    """Return a JSON object of the body, also if the server sent it as a list of one."""
     if isinstance(value, list) and value:
         value = cast("list[object]", value)[0]
     return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
@@ -141,7 +142,7 @@ def _request_id(error: sdk.ModelHTTPError) -> str:
 
 
 def _wait_s(error: sdk.ModelHTTPError) -> float | None:
-    """Google says when to come back in the body: `{"@type": ".../google.rpc.RetryInfo", "retryDelay": "17.5s"}`."""
+    """Return the delay before a retry. In Google's body it is a `google.rpc.RetryInfo` with `"retryDelay": "17.5s"`."""
     if error.retry_after is not None:
         return error.retry_after
     details = _fields(_fields(error.body).get("error")).get("details")
@@ -153,7 +154,7 @@ def _wait_s(error: sdk.ModelHTTPError) -> float | None:
 
 
 def _find_setting(words: str, settings: Iterable[str]) -> str | None:
-    """The setting that a refusal speaks of. Providers write names in their own case: `topK` is `top_k`."""
+    """Return the setting that a refusal names. Providers write names in their own case: `topK` is `top_k`."""
     # An everyday word such as `stop` counts only where it is marked as a name.
     marked = re.findall(r"[\"'`](\w+)[\"'`]|(\w+):", words)
     said = {_bare(word) for word in re.findall(r"\w+", words) if not word.islower() or "_" in word}

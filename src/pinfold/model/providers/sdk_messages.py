@@ -1,4 +1,4 @@
-"""From our request to the SDK's, and from what it streams to our reply. Importing this imports pydantic-ai."""
+"""Converts Pinfold's requests to pydantic-ai's, and its streamed events to replies. Imports pydantic-ai."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ALIKE = (
     *("parallel_tool_calls", "service_tier", "thinking"),
 )
 PROMPT_CACHE = "prompt_cache"
-"""The setting: whether and how long a provider keeps what it has read; True, False, "5m" or "1h"."""
+"""The setting for the provider's prompt cache: True, False, or a lifetime of "5m" or "1h"."""
 _FINISHES: Mapping[str, Finish] = {"length": "length", "content_filter": "filter"}
 
 
@@ -51,7 +51,7 @@ _FINISHES: Mapping[str, Finish] = {"length": "length", "content_filter": "filter
 
 
 def encode_tools(request: Request) -> ModelRequestParameters:
-    """The tools and the system prompt."""
+    """Encode the tools and the system prompt."""
     tools = [
         ToolDefinition(
             name=valid_name(tool.name),
@@ -66,7 +66,7 @@ def encode_tools(request: Request) -> ModelRequestParameters:
 
 
 def original_names(request: Request) -> Mapping[str, str]:
-    """From names of tools as they are sent to names as we know them."""
+    """Map tool names as sent to the provider back to Pinfold's names."""
     used = [
         call.tool for message in request.messages if isinstance(message, AssistantMessage) for call in message.calls
     ]
@@ -106,7 +106,7 @@ def _prompt(message: UserMessage, blobs: Mapping[BlobId, bytes]) -> sdk.UserProm
 def _parts(message: AssistantMessage, model: SdkModel, provider: SdkProvider) -> Iterator[sdk.ModelResponsePart]:
     at = 0
     for piece in _pieces_of(provider.name, message):
-        # Only what is the provider's own may be marked as such.
+        # Only parts with the provider's own data may carry its name.
         own: dict[str, Json] = {}
         if piece.is_opaque:
             own = {"id": piece.id, "provider_details": piece.details, "provider_name": model.system}
@@ -118,7 +118,7 @@ def _parts(message: AssistantMessage, model: SdkModel, provider: SdkProvider) ->
                 yield sdk.TextPart(text, **own)
         elif piece.call is not None:
             call = message.calls[piece.call]
-            # What is not an object goes as text, in which the SDK wraps it up for the provider.
+            # Arguments that are not an object are sent as text, which the SDK wraps for the provider.
             is_sendable = isinstance(call.args, dict | str)
             args: Json = call.args if is_sendable else plain_json(call.args)
             yield sdk.ToolCallPart(valid_name(call.tool), args, tool_call_id=valid_id(call.id), **own)
@@ -127,8 +127,8 @@ def _parts(message: AssistantMessage, model: SdkModel, provider: SdkProvider) ->
 def encode_settings(
     given: Mapping[str, Json], model: SdkModel, provider: SdkProvider, patience: Patience
 ) -> tuple[ModelSettings, tuple[str, ...]]:
-    """As the SDK names them, and the names of those that this model does not have."""
-    # No retries here: the engine retries. A setting that the model does not know would print a warning.
+    """Return the settings under the SDK's names, and the names of settings that this model does not support."""
+    # No retries here: the engine retries. A setting that the model does not support would print a warning.
     bounds = {"first_event_timeout": patience.first_s, "timeout": patience.idle_s, "max_retries": 0}
     wanted: dict[str, Json] = {}
     others: dict[str, Json] = {}
@@ -147,7 +147,7 @@ def encode_settings(
         else:
             others[name] = value
     profile = cast("Mapping[str, Json]", model.profile)
-    # The SDK would leave these out as well, with a warning on the user's terminal.
+    # The SDK would drop these too, but with a warning on the user's terminal.
     fixed = _SAMPLING if profile.get("anthropic_disallows_sampling_settings") else ()
     missing = {*model.unsupported_settings, *fixed}
     left_out = [name for name in wanted if name in missing]
@@ -160,36 +160,36 @@ def encode_settings(
 
 
 def _cache_settings(given: Mapping[str, Json], provider: SdkProvider) -> dict[str, Json]:
-    """Marks on the tools, on the system prompt and on the last message, which move on with the conversation."""
+    """Mark the tools, system prompt and last message as cacheable; the last mark moves on with the conversation."""
     cache = given.get(PROMPT_CACHE)
     cache = True if cache is None else cache
     if cache not in (True, False, "5m", "1h"):
         raise RequestFailed(f"the setting {PROMPT_CACHE!r} is true, false, '5m' or '1h', not {cache!r}", status=400)
     if cache and provider.name == "anthropic":
-        # On the message itself, not by the API's own automatic: gateways that speak the same protocol know it too.
+        # Marks on the message itself, not the API's automatic caching: compatible gateways support only marks.
         marks = ("anthropic_cache_tool_definitions", "anthropic_cache_instructions", "anthropic_cache_messages")
         return dict.fromkeys(marks, cache)
     return {"cache": cache} if cache and provider.name == "bedrock" else {}
 
 
-# What a provider wants back with its replies
+# Data that a provider expects back with its own replies
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of a reply, in its place. One of the first three says which."""
+    """One part of a reply, in order. Exactly one of `thought`, `text` and `call` is set."""
 
     thought: str | None = None
     text: int | None = None
-    """So many characters of the reply's text."""
+    """Length of this part of the reply's text, in characters."""
     call: int | None = None
-    """The call with this index."""
+    """Index of the call."""
     signature: str | None = None
     id: str | None = None
     details: dict[str, Json] | None = None
 
     @property
     def is_opaque(self) -> bool:
-        """It holds something that only its provider can read."""
+        """True if it holds data that only its provider can read."""
         return bool(self.signature or self.id or self.details)
 
 
@@ -199,7 +199,7 @@ class Echo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _echo_of(provider: str, parts: Sequence[sdk.ModelResponsePart]) -> Json:
-    """What must come back with this reply, or None if nothing but its text and calls."""
+    """Return the data to send back with this reply later; None if its text and calls are enough."""
     pieces: list[Piece] = []
     calls = 0
     for part in parts:
@@ -210,7 +210,7 @@ def _echo_of(provider: str, parts: Sequence[sdk.ModelResponsePart]) -> Json:
             calls += 1
         elif isinstance(part, sdk.ThinkingPart):
             piece = Piece(thought=part.content, signature=part.signature, id=part.id, details=_plain(part))
-            # A thought without a signature is for reading only.
+            # A thought without opaque data is for display only.
             pieces += [piece] if piece.is_opaque else []
     is_needed = any(piece.is_opaque for piece in pieces)
     return msgspec.to_builtins(Echo(provider=provider, pieces=pieces)) if is_needed else None
@@ -225,7 +225,7 @@ def _plain(part: sdk.TextPart | sdk.ThinkingPart | sdk.ToolCallPart) -> dict[str
 
 
 def _pieces_of(provider: str, message: AssistantMessage) -> list[Piece]:
-    """How to send this message: as its echo says, if that is from this provider, and as far as it still fits."""
+    """Split the message into parts: as its echo says if that is from this provider and still fits, else by default."""
     try:
         echo = convert(message.echo, Echo)
         pieces = echo.pieces if echo.provider == provider else []
@@ -244,7 +244,7 @@ def _pieces_of(provider: str, message: AssistantMessage) -> list[Piece]:
 
 
 def piece_of(event: sdk.ModelResponseStreamEvent) -> str | Thought | None:
-    """What there is to show of an event."""
+    """Return the text or thought in an event; None for other events."""
     match event:
         case (
             sdk.PartStartEvent(part=sdk.TextPart(content=text))
@@ -263,7 +263,7 @@ def piece_of(event: sdk.ModelResponseStreamEvent) -> str | Thought | None:
 def reply_of(
     response: sdk.ModelResponse, *, provider: str, tools: Mapping[str, str], notices: tuple[str, ...]
 ) -> Reply:
-    """The whole of it; `tools` are our names by those that were sent. Raises RequestFailed if it is not whole."""
+    """Convert a whole response; `tools` maps sent tool names to Pinfold's. Raises RequestFailed if it is incomplete."""
     details = response.provider_details or {}
     request_id = response.provider_response_id or ""
     ended = details.get("finish_reason")
@@ -300,7 +300,7 @@ def reply_of(
 
 
 def _args(args: object) -> Json:
-    """The arguments of a call; what is not a JSON object of bearable depth stays as the model wrote it."""
+    """Return a call's arguments as an object; as written if they are not a JSON object, or nested too deep."""
     if not args:
         return {}
     text = args if isinstance(args, str) else plain_json(args)

@@ -1,1 +1,1 @@
-"""Models over HTTP: chat completions as OpenAI has them, and Ollama's own. The library for it is loaded with the first request."""
+"""Models over HTTP: OpenAI's chat completions and Ollama's own API. The first request loads the HTTP library."""

@@ -1,4 +1,4 @@
-"""A streamed chat answer: server-sent events, or bare JSON, read into a reply."""
+"""Reads a streamed chat answer, as server-sent events or bare JSON lines, into a reply."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from pinfold.model.wire.reply_assembler import ReplyAssembler
 Done: TypeAlias = Literal["[DONE]"]
 DONE: Done = "[DONE]"
 DRAIN_S = 0.5
-"""For the end of an answer after its last word, so that the next request can have the connection."""
+"""Wait for the end of a finished answer, so that the next request can reuse the connection."""
 _LOST = 3
-"""Pieces that are passed over: what they held is lost, and the rest of the answer is not."""
+"""Unreadable events that are skipped before the whole answer fails."""
 _STREAMS = ("text/event-stream", "application/x-ndjson")
 LOST = "{} of the pieces that the server sent could not be read: something may be missing in the answer"
 
 
 class StreamedModel:
-    """A model whose server streams its replies. Subclasses send the request, and turn what comes into OpenAI's chunks."""
+    """A model whose server streams its replies. Subclasses send the request and convert events to OpenAI's chunks."""
 
     tail_s: float
-    """For what may follow a finished answer."""
+    """Wait for events, such as usage, after a finished answer."""
 
     def __init__(self, name: str, model: str, wire: Wire, *, takes_tools: bool = True) -> None:
         self.name = name
         self.model = model
         self.takes_tools = takes_tools
-        """False once the server has said that it takes none."""
+        """False once the server has said that it supports no tools."""
         self._wire = wire
 
     async def aclose(self) -> None:
         await self._wire.aclose()
 
     async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
-        """Pieces as they come, then the whole reply. Raises RequestFailed."""
+        """Yield pieces as they arrive, then the complete reply. Raises RequestFailed."""
         async with AsyncExitStack() as stack:
             answer = await self._answer(request, stack)
             assembler = ReplyAssembler()
@@ -59,7 +59,7 @@ class StreamedModel:
                             yield piece
                 self._check_whole(assembler, answer)
             except RequestFailed as failure:
-                # What breaks after the last word breaks nothing.
+                # An error after the complete answer does no harm.
                 if not (assembler.begun and assembler.finished):
                     failure.request_id = failure.request_id or answer.request_id or assembler.id
                     raise
@@ -85,16 +85,16 @@ class StreamedModel:
             raise RequestFailed("the server sent an empty reply")
 
     async def _complete(self, reply: Reply, request: Request) -> Reply:
-        """The reply with what the server did not say itself."""
+        """Return the reply with anything the server left out, such as usage."""
         raise NotImplementedError
 
 
 async def events(
     answer: Answer, finished: Callable[[], bool], *, tail_s: float
 ) -> AsyncGenerator[dict[str, Json] | Done]:
-    """Every object the server sends, and DONE where it says so. Raises RequestFailed for what is no such stream.
+    """Yield every object the server sends, and DONE where it sends that. Raises RequestFailed if it is no such stream.
 
-    Once the reader has `finished`, more is waited for no longer than `tail_s`.
+    Once `finished()` is true, wait at most `tail_s` for more.
     """
     reader = _Reader(answer)
     first = b""
@@ -108,7 +108,7 @@ async def events(
             if lines is None:
                 break
             for line in lines:
-                # Comments and blank lines keep a connection awake; there may be very many.
+                # Comments and blank lines are keep-alives; there may be very many.
                 if line.startswith(b":") or not (line or reader.waiting):
                     continue
                 first = first or _first(line, answer)
@@ -124,7 +124,7 @@ async def events(
 
 
 def _first(line: bytes, answer: Answer) -> bytes:
-    """What an answer begins with; often that is enough to see that it is none."""
+    """Return the start of an answer. Raises RequestFailed for a web page."""
     beginning = line.strip()
     if beginning and ("html" in answer.kind or beginning.startswith(b"<")):
         raise not_a_chat(answer, "a web page")
@@ -132,7 +132,7 @@ def _first(line: bytes, answer: Answer) -> bytes:
 
 
 def not_a_chat(answer: Answer, what: str) -> RequestFailed:
-    """A server answers there, but not as a model."""
+    """Build the error for a server that answers with something other than chat."""
     return RequestFailed(
         f"{answer.url} answers with something else than a chat reply ({what}); is the URL right?",
         status=404,
@@ -148,7 +148,7 @@ class _Reader:
 
     @property
     def waiting(self) -> bool:
-        """An event has begun and not ended."""
+        """True within an event of several lines."""
         return bool(self._pending)
 
     def take(self, line: bytes) -> Sequence[dict[str, Json] | Done]:
@@ -159,12 +159,12 @@ class _Reader:
             self._bare = True
             return self._data(line)
         if line.startswith(b"error:"):
-            # Not in the standard, but sent.
+            # Not in the standard, but some servers send it.
             return self._data(b'{"error": %b}' % line[6:])
         return self.end() if self._pending and not line.strip() else ()
 
     def end(self) -> Sequence[dict[str, Json] | Done]:
-        """What was waiting for more lines."""
+        """Return the event whose lines were collected, if any."""
         text = "\n".join(self._pending)
         self._pending.clear()
         if not text:
@@ -181,7 +181,7 @@ class _Reader:
     def _data(self, value: bytes) -> Sequence[dict[str, Json] | Done]:
         text = value.decode("utf-8", "replace")
         if not self._pending:
-            # Nearly always one line is one object. If it is not, it is one part of several.
+            # Nearly always one line is one object; if not, it is one line of several.
             try:
                 return (_parse_object(text),)
             except BadEvent:

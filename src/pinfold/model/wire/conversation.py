@@ -1,7 +1,7 @@
-"""A request's messages in an order and a shape that servers take. Pure: the same messages give the same messages.
+"""Brings a request's messages into an order and form that servers accept. Pure and deterministic.
 
-`conversation` does what every server wants, `normalize_request` what strict providers want on top: text that is text,
-the user first, turns of user and model in alternation, pictures of kinds they know and not too many.
+`conversation` does what every server needs. `normalize_request` adds what strict providers need: valid text, the user
+first, alternating turns of user and model, and a limited number of pictures of supported kinds.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _ID = r"[A-Za-z0-9_-]{1,64}"
 
 
 class Pictures(Struct, frozen=True, kw_only=True):
-    """The pictures a provider takes."""
+    """The pictures a provider accepts."""
 
     kinds: tuple[str, ...]
     most: int
-    """In one request; the newest count."""
+    """Maximum in one request; the newest are kept."""
 
 
 NO_PICTURES = Pictures(kinds=(), most=0)
@@ -50,15 +50,15 @@ ANY_PICTURES = Pictures(kinds=("image/jpeg", "image/png", "image/webp", "image/g
 
 
 def conversation(messages: Sequence[Message], *, native: bool) -> list[Message]:
-    """The messages without empty ones and without results of no call, every result right after its call.
+    """Drop empty messages and results without a call; put every result right after its call.
 
-    Calls that were written as text stay text, with their results. Where calls are not `native` to the model, all do.
+    Calls that were written as text stay text, as do their results. If the model has no `native` calls, all become text.
     """
     return list(join_turns(_without_empty(_inline_calls(_pair_results(messages), native=native))))
 
 
 def normalize_request(request: Request, pictures: Pictures = ANY_PICTURES) -> Request:
-    """The same request, as strict providers take it. Names and ids are left as they are: see `valid_name`."""
+    """Return the request in the form strict providers accept. Names and ids stay as they are: see `valid_name`."""
     limited = _limit_pictures(request.messages, pictures, request.blobs)
     messages = [_make_legible(message) for message in conversation(limited, native=True)]
     if not messages or not isinstance(messages[0], UserMessage):
@@ -71,7 +71,7 @@ def normalize_request(request: Request, pictures: Pictures = ANY_PICTURES) -> Re
 
 
 def _make_legible(message: Message) -> Message:
-    """Without NUL and without halves of characters, which no JSON over HTTP can carry."""
+    """Replace NUL and halves of characters, which JSON over HTTP cannot carry."""
     if isinstance(message, AssistantMessage):
         calls = tuple(replace(call, args=sendable(call.args)) for call in message.calls)
         message = replace(message, calls=calls)
@@ -79,7 +79,7 @@ def _make_legible(message: Message) -> Message:
 
 
 def _pair_results(messages: Sequence[Message]) -> Iterator[Message]:
-    # A stack for each id, the first result on top: an id that was used twice has two results.
+    # A stack per id with the first result on top: an id that was used twice has two results.
     results: dict[ActionId, list[str]] = {}
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
@@ -125,7 +125,7 @@ def _without_empty(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def join_turns(messages: Iterable[Message]) -> Iterator[Message]:
-    """Neighbours of one role as one message: many chat templates refuse anything else."""
+    """Join neighbouring messages of one role: many chat templates require alternating roles."""
     last: Message | None = None
     for message in messages:
         match last, message:
@@ -149,7 +149,7 @@ def join_texts(*texts: str) -> str:
 def _limit_pictures(
     messages: Sequence[Message], pictures: Pictures, blobs: Mapping[BlobId, bytes]
 ) -> tuple[Message, ...]:
-    """The pictures that can be sent; in place of every other stands a line that says so."""
+    """Keep the pictures that can be sent; add a line to the text of a message that loses some."""
     left = pictures.most
     made: list[Message] = []
     for message in reversed(messages):
@@ -168,13 +168,13 @@ def _limit_pictures(
 
 
 def arguments(call: Call) -> dict[str, Json]:
-    """The arguments as the object that servers insist on, also if the model wrote no object."""
+    """Return the arguments as an object, which servers require, even if the model wrote another value."""
     args: Json = call.args
     return sendable(an_object(args) if isinstance(args, dict) else {"input": args})
 
 
 def encode_arguments(call: Call) -> str:
-    """The arguments as JSON text."""
+    """Return the arguments as JSON text."""
     try:
         return plain_json(arguments(call))
     except (NotPlain, RecursionError):
@@ -182,18 +182,18 @@ def encode_arguments(call: Call) -> str:
 
 
 def function(tool: ToolSchema) -> dict[str, Json]:
-    """A tool as servers want it described."""
+    """Describe a tool in the form servers expect."""
     described = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": described}
 
 
 def tool_name(call: Call) -> str:
-    """A name that servers take, also if the model made one up."""
+    """Return a tool name that servers accept, even if the model invented it."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", call.tool)[:64] or "unnamed"
 
 
 def valid_name(name: str) -> str:
-    """`name` as every provider takes it. Different names stay different."""
+    """Return `name` in a form every provider accepts. Different names stay different."""
     if re.fullmatch(_NAME, name):
         return name
     stem = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:54].lstrip("-0123456789")
@@ -201,7 +201,7 @@ def valid_name(name: str) -> str:
 
 
 def valid_id(id_: str, length: int | None = None) -> str:
-    """The same for the id of a call; `length` is how many letters and digits it must have, where that is fixed."""
+    """Return a call id in a form every provider accepts; `length` is its exact length, if the server fixes one."""
     if length is not None:
         return id_ if len(id_) == length and id_.isascii() and id_.isalnum() else _digest(id_, length)
     return id_ if re.fullmatch(_ID, id_) else f"a_{_digest(id_, 24)}"

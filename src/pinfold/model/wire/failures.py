@@ -1,4 +1,4 @@
-"""From a server's refusal to an error that says what helps. Pure: no network."""
+"""Converts a server's error response to an exception that says what to do. Pure: no network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOKED_AT = 2**16
 _ID = 200
 _REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid", "x-goog-request-id", "cf-ray")
 
-# Patterns are compiled when something fails, not when this is imported.
+# Patterns are compiled on the first error, not on import.
 _TITLE = rb"(?i)<title[^>]*>([^<]{1,200})"
 
 _TOO_LONG = (
@@ -31,7 +31,7 @@ _SIZE = (
     r"|prompt length is|tokens allowed|>)[\s:(=]*(\d[\d,]{2,})"
 )
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
-"""Waiting does not help."""
+"""Error codes for which waiting does not help."""
 _NUMBER = r"\d[\d,]{2,}"
 _NO_TOOLS = (
     r"(?is)\b(?:tools?|functions?)\b.*\b(?:not support\w*|unsupported|not enabled|not available|requires?)\b"
@@ -44,12 +44,12 @@ _NO_MODEL = (
 
 
 class Refused(RequestFailed):
-    """As RequestFailed, with the server's words: the request may work in another form."""
+    """RequestFailed with the server's message, so that callers can try the request in another form."""
 
     words: str = ""
-    """As the server put it."""
+    """The server's message."""
     param: str = ""
-    """The field of the request that it names."""
+    """The request field that the server names."""
 
     @property
     def takes_no_tools(self) -> bool:
@@ -61,11 +61,11 @@ class Refused(RequestFailed):
 
     @property
     def knows_no_model(self) -> bool:
-        """It is the model's name that is refused."""
+        """True if the server does not know the model's name."""
         return bool(re.search(_NO_MODEL, self.words))
 
     def names(self, setting: str) -> bool:
-        """It is this field of the request that is refused."""
+        """True if the server refuses this field of the request."""
         if self.status not in (400, 422):
             return False
         if self.param == setting:
@@ -77,7 +77,7 @@ class Refused(RequestFailed):
         return bool(re.search(f"{marked}|{plain}", self.words, re.IGNORECASE))
 
     def because_of(self, settings: Mapping[str, str]) -> RequestFailed:
-        """The same refusal, blamed on the setting it names, if it names one; `settings` by the name they are sent under."""
+        """Return an error that names the refused setting, else this one. `settings` maps sent names to settings."""
         for sent, setting in settings.items():
             if self.names(sent):
                 return RequestFailed(
@@ -96,7 +96,7 @@ def refusal(
     url: str = "",
     secrets: Collection[str] = (),
 ) -> RequestFailed:
-    """What a server's error means. `status` is None for one that came in the middle of a reply."""
+    """Build the exception for a server's error. `status` is None for an error in the middle of a reply."""
     headers = headers or {}
     page = _page_title(body) if isinstance(body, bytes) else None
     said: Json = _read(body) if isinstance(body, bytes) else body
@@ -142,12 +142,12 @@ def _read(body: bytes) -> Json:
         said = parse_payload(text)
     except BadEvent:
         return text
-    # Some servers put their only error into a list.
+    # Some servers send the error inside a list.
     return next(iter(a_list(said)), said)
 
 
 def _page_title(body: bytes) -> str | None:
-    """The title of a web page; None for what is not one."""
+    """Return the title of a web page; None if `body` is no web page."""
     if not body.lstrip().startswith(b"<"):
         return None
     title = re.search(_TITLE, body)
@@ -173,7 +173,7 @@ def _words(said: Json) -> str:
 
 
 def one_line(text: str, secrets: Collection[str] = ()) -> str:
-    """Foreign text inside a message of ours: one line, bounded, without the key."""
+    """Prepare a server's text for one of our messages: one line, bounded, secrets redacted."""
     line = printable(redact(" ".join(text[:_LOOKED_AT].split()), secrets))
     return line if len(line) <= _WORDS else line[: _WORDS - 3] + "..."
 
@@ -193,7 +193,7 @@ def request_id_of(headers: Mapping[str, str], body: Mapping[str, Json]) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """How long to wait, as the server wants it: in milliseconds, in seconds or until a date."""
+    """Return the seconds to wait that the server asks for: sent as milliseconds, seconds or a date."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             wait_s = float(headers.get(name, "")) * unit
@@ -212,7 +212,7 @@ def _until(date: str) -> float | None:
 
     try:
         then = parsedate_to_datetime(date)
-        # A date without a zone is in UTC, as HTTP dates are.
+        # Like all HTTP dates, a date without a zone is in UTC.
         wait = (then if then.tzinfo else then.replace(tzinfo=UTC)) - datetime.now(UTC)
     except (ValueError, OverflowError):
         return None
@@ -245,6 +245,6 @@ def _number(digits: str) -> int:
 
 
 def holds_error(body: Json) -> bool:
-    """An error that came with a status of success, or in the middle of a reply."""
+    """True for an error sent with a success status or in the middle of a reply."""
     fields = an_object(body)
     return bool(fields.get("error")) or fields.get("object") == "error"

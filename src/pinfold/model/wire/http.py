@@ -1,4 +1,4 @@
-"""Requests to a model's server: one pool of connections a model, every wait bounded, every failure one line."""
+"""HTTP requests to a model's server: one connection pool per model, every wait bounded, every error one line."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ _KEEP_ALIVE_S = 60.0
 _LINE_END = rb"\r\n|\r|\n"
 _MOVES = 3
 _NO_SUCH_HOST = ("Name or service not known", "name resolution", "nodename nor servname", "No address associated")
-"""What systems say when a host name cannot be resolved."""
+"""Parts of the system's messages for a host name that cannot be resolved."""
 
 
 class Patience(Struct, frozen=True, kw_only=True):
-    """How long a server may be silent."""
+    """How long to wait for a server."""
 
     connect_s: float = 10.0
     first_s: float = 120.0
     """Until the first byte of an answer. A local model that reads a long prompt may need ten minutes."""
     idle_s: float = 60.0
-    """Between two bytes of it."""
+    """Between two chunks of the answer."""
 
 
 class Answer:
-    """A reply with a status of success, not read yet."""
+    """A response whose body is not read yet."""
 
     def __init__(self, response: httpx2.Response, url: str, patience: Patience, first_by: float) -> None:
         self.url = url
         self.kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         self.request_id = request_id_of(response.headers, {})
         self.lost = 0
-        """Pieces of it that could not be read."""
+        """Number of events in it that could not be parsed."""
         self._response = response
         self._patience = patience
         self._first_by = first_by
 
     async def lines(self) -> AsyncGenerator[list[bytes]]:
-        """The lines of the body, without their ends, as many at a time as have come."""
+        """Yield the lines of the body without line ends, as many at a time as have arrived."""
         rest = bytearray()
         async with aclosing(self._chunks()) as chunks:
             async for chunk in chunks:
                 rest += chunk
                 if b"\n" in chunk or b"\r" in chunk:
                     text = bytes(rest)
-                    # Of the last one it is not known yet whether a line feed belongs to it.
+                    # The next chunk may begin with the line feed of this last carriage return.
                     held = b"\r" if text.endswith(b"\r") else b""
                     *lines, last = re.split(_LINE_END, text.removesuffix(held))
                     rest = bytearray(last + held)
@@ -73,7 +73,7 @@ class Answer:
             yield [bytes(rest.removesuffix(b"\r"))]
 
     async def whole(self, limit: int = REPLY_BYTES) -> bytes:
-        """The body, cut at `limit`."""
+        """Return the body, cut at `limit` bytes."""
         body = bytearray()
         async with aclosing(self._chunks()) as chunks:
             async for chunk in chunks:
@@ -104,17 +104,17 @@ class Answer:
                 size += len(chunk)
                 if size > REPLY_BYTES:
                     raise RequestFailed(f"the server sent a reply of over {REPLY_BYTES // 2**20} MB")
-                # A packed answer can unpack to very much: others get their turn in between.
+                # A compressed answer can expand to many chunks: let other tasks run in between.
                 await anyio.lowlevel.checkpoint()
                 yield chunk
                 wait_s = self._patience.idle_s
 
 
 class Wire:
-    """The way to one server. The library is loaded and the pool made with the first request."""
+    """HTTP client for one server. The first request loads the library and creates the connection pool."""
 
     def __init__(self, base_url: str, *, patience: Patience, key: str | None = None, hint: str = "") -> None:
-        """`hint` is what to do when nothing answers."""
+        """`hint` is advice for the error message when nothing answers."""
         self.base_url = base_url
         self.patience = patience
         self._key = (key or "").strip()
@@ -122,7 +122,7 @@ class Wire:
         self._client: httpx2.AsyncClient | None = None
         try:
             parts = urlsplit(base_url)
-            # Without the password that may be in the URL: this goes into messages.
+            # Without a password in the URL, since this appears in messages.
             self._origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
             is_here = is_loopback(parts.hostname or "")
         except ValueError:
@@ -131,11 +131,11 @@ class Wire:
         self._hint = hint or usual
 
     def post(self, path: str, body: Json) -> AbstractAsyncContextManager[Answer]:
-        """The answer to be read; leaving early closes the connection. Raises RequestFailed, also for a bad status."""
+        """Open a streamed answer; leaving early closes the connection. Raises RequestFailed, also for a bad status."""
         return self._open_answer("POST", path, _encode_body(body), self.patience.first_s)
 
     async def ask(self, path: str, body: Json = None, *, limit_s: float) -> Json:
-        """A small answer, whole: to a POST of `body`, or to a GET."""
+        """POST `body`, or GET without one; return the whole answer as JSON. Raises RequestFailed."""
         content = None if body is None else _encode_body(body)
         try:
             with anyio.fail_after(limit_s):
@@ -175,7 +175,7 @@ class Wire:
 
     async def _read_refusal(self, response: httpx2.Response, answer: Answer) -> RequestFailed:
         body = b""
-        # The status says enough when the words do not arrive.
+        # If the body does not arrive in time, the status alone must do.
         with anyio.move_on_after(_ERROR_S), suppress(RequestFailed):
             body = await answer.whole(_ERROR_BYTES)
         return refusal(response.status_code, body, headers=response.headers, url=answer.url, secrets=self.secrets)
@@ -189,7 +189,7 @@ class Wire:
 
         headers = {
             "accept": "text/event-stream, application/x-ndjson, application/json",
-            # Small pieces as they come: nothing to gain from packing them, and a delay to lose.
+            # Compressing small streamed pieces gains nothing and may delay them.
             "accept-encoding": "identity",
             "content-type": "application/json",
             "user-agent": "pinfold",
@@ -204,9 +204,9 @@ class Wire:
                 headers=headers,
                 timeout=httpx2.Timeout(None, connect=connect_s, write=write_s, pool=connect_s),
                 limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_S),
-                # Reading the system's certificates costs 0.05 s; without TLS an empty store will do.
+                # Reading the system's certificates takes 0.05 s; without TLS an empty store is enough.
                 verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.scheme == "http" else True,
-                # A proxy is never meant for a server on this machine.
+                # Never use a proxy for a server on this machine.
                 trust_env=not is_loopback(url.host),
             )
         except (ValueError, ImportError, OSError) as error:
@@ -250,7 +250,7 @@ class Wire:
 
 
 async def send(client: httpx2.AsyncClient, method: str, url: str, content: bytes | None) -> httpx2.Response:
-    """The response, its body not read yet. A server may close a kept connection just as it is used again: then another is used."""
+    """Send a request; the body is not read yet. Retries if the server had just closed the pooled connection used."""
     import httpx2
 
     moves = 0
@@ -265,7 +265,7 @@ async def send(client: httpx2.AsyncClient, method: str, url: str, content: bytes
         try:
             response = await client.send(request, stream=True)
             moved = response.next_request if response.status_code in (307, 308) else None
-            # The key is meant for this host only.
+            # Follow redirects only within this host: the key must not be sent to another.
             if moved is None or moved.url.host != request.url.host or moves == _MOVES:
                 return response
             await response.aclose()

@@ -1,4 +1,4 @@
-"""Ollama by its own protocol: the compatible one does not let a request say how much context it needs."""
+"""Ollama over its own API: in its OpenAI-compatible one, a request cannot set the context size."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _ANSWER = 1024
 _MOST_UNTOLD = 32768
 _CHARACTERS_A_TOKEN = 3
 _MOST_CHARACTERS_A_TOKEN = 12
-"""No text packs more into a token than this, runs of blanks apart."""
+"""Upper bound for any text except long runs of spaces."""
 _TOKENS_AN_IMAGE = 1000
 _TOKENS_A_MESSAGE = 8
 _OF_THE_REQUEST = ("think", "format", "keep_alive")
-"""Settings that stand beside `options`, not in them."""
+"""Settings that are fields of the request itself, not of its `options`."""
 _OPTIONS = {"max_tokens": "num_predict"}
 
 
 class OllamaModel(StreamedModel):
-    """One model of one Ollama. The context asked for grows with need and never shrinks: a change loads it anew."""
+    """One model of one Ollama server. The requested context only grows: every change makes Ollama reload the model."""
 
     tail_s = DRAIN_S
 
@@ -59,7 +59,7 @@ class OllamaModel(StreamedModel):
 
     @property
     def context(self) -> int | None:
-        """How many tokens the model has room for, as it runs now; None before the first request."""
+        """Size of the context the model runs with, in tokens; None before the first request."""
         return self._effective or self._asked or None
 
     async def _answer(self, request: Request, stack: AsyncExitStack) -> Answer:
@@ -69,7 +69,7 @@ class OllamaModel(StreamedModel):
             try:
                 return await stack.enter_async_context(self._wire.post("api/chat", self._body(request)))
             except ContextTooLong:
-                # The estimate was too low; there may be room for more.
+                # The estimate was too low; retry with a larger context if the limit allows.
                 if self._asked >= self._limit:
                     raise
                 self._asked = min(self._asked * 2, self._limit)
@@ -89,7 +89,7 @@ class OllamaModel(StreamedModel):
         return failure
 
     async def _learn(self) -> None:
-        """What the server says of the model, once."""
+        """Ask the server once for the model's context and capabilities."""
         if self._known:
             return
         try:
@@ -97,17 +97,17 @@ class OllamaModel(StreamedModel):
         except Refused as refused:
             if refused.status == 404 and "not found" in refused.words:
                 raise self._clearer(refused) from refused
-            # Not every server that speaks the protocol has this question.
+            # Not every server with this API has `api/show`.
             shown = {}
         self._known = True
         self._most = longest_context(shown) or None
         capabilities = a_list(shown.get("capabilities"))
         self.takes_tools = not capabilities or "tools" in capabilities
-        # A model that is loaded with more already would be loaded anew for less.
+        # Start from the loaded size: asking for less would make Ollama reload the model.
         self._asked = await self._get_loaded_context()
 
     async def _get_loaded_context(self) -> int:
-        """The size of the context the model runs with; 0 if it does not run or that is unknown."""
+        """Return the size of the loaded model's context; 0 if it is not loaded or unknown."""
         try:
             running = await self._wire.ask("api/ps", limit_s=_ASK_S)
         except RequestFailed:
@@ -119,7 +119,7 @@ class OllamaModel(StreamedModel):
         return 0
 
     def _grow(self, request: Request) -> None:
-        """Make room for the request. Raises ContextTooLong if it cannot fit."""
+        """Grow the requested context to fit the request. Raises ContextTooLong if it cannot fit."""
         characters, tokens = _size_of(request)
         fixed = a_count(request.settings.get("num_ctx"))
         self._limit = fixed or self._most or _MOST_UNTOLD
@@ -159,7 +159,7 @@ class OllamaModel(StreamedModel):
             "model": self.model,
             "messages": _messages(request, self.name, native=self.takes_tools),
             "stream": True,
-            # Rather an error than a conversation without its beginning.
+            # An error is better than a conversation that silently lost its beginning.
             "truncate": False,
             "options": {**options, "num_ctx": self._asked},
             **{name: settings[name] for name in _OF_THE_REQUEST if name in settings},
@@ -201,7 +201,7 @@ def _assistant(message: AssistantMessage, model: str) -> dict[str, Json]:
 
 
 def _size_of(request: Request) -> tuple[int, int]:
-    """Its characters, and about how many tokens they and the pictures are."""
+    """Return the number of characters, and an estimate of the tokens including pictures."""
     characters = len(request.system) + sum(len(plain_json(function(tool))) for tool in request.tools)
     images = 0
     for message in request.messages:

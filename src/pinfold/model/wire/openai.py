@@ -1,4 +1,4 @@
-"""Chat completions as OpenAI has them and most servers speak them: llama.cpp, vLLM, LM Studio, OpenRouter."""
+"""OpenAI's chat completions, which most servers support: llama.cpp, vLLM, LM Studio, OpenRouter."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from pinfold.text import join_names
 _PATH = "chat/completions"
 _FORM = "response_format"
 _LOOK_S = 5.0
-"""For what the server has, once it has refused what was asked for."""
+"""Limit for asking which models the server has, after it refused the requested one."""
 _NAMED = 5
-"""Models of its that are named."""
+"""Maximum number of the server's models in an error message."""
 _ECHOED = ("reasoning_content", "reasoning")
 
 
 class OpenAIModel(StreamedModel):
-    """One model of one server. What the server turns out not to take is not sent again."""
+    """One model of one server. A field that the server refuses is not sent again."""
 
-    tail_s = 5.0  # the usage may follow
+    tail_s = 5.0  # usage may follow the answer
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class OpenAIModel(StreamedModel):
         context: int | None = None,
         key_hint: str = "check the key",
     ) -> None:
-        """`base_url` ends before `/chat/completions`; `context` is the model's size in tokens, where known.
+        """`base_url` ends before `/chat/completions`; `context` is the model's context in tokens, if known.
 
-        `key_hint` is what to do when the server does not take the key.
+        `key_hint` is advice for the error message when the server rejects the key.
         """
         wire = Wire(base_url, patience=patience or Patience(), key=key)
         super().__init__(name, model, wire, takes_tools=takes_tools)
@@ -72,7 +72,7 @@ class OpenAIModel(StreamedModel):
         self._key_hint = key_hint
 
     async def _complete(self, reply: Reply, request: Request) -> Reply:
-        """With an estimate where the server does not count, so that limits of tokens hold all the same."""
+        """Add estimated usage if the server sends none, so that token limits still apply."""
         if reply.usage != Usage():
             return reply
         told, self._told_of_estimates = self._told_of_estimates, True
@@ -97,7 +97,7 @@ class OpenAIModel(StreamedModel):
                 raise
 
     async def _add_advice(self, failure: RequestFailed) -> RequestFailed:
-        """The same, with what to do about it where that can be known."""
+        """Return the failure with advice added, if there is any for it."""
         words = str(failure)
         if failure.status in (401, 403):
             words = words.removesuffix("check the key") + self._key_hint
@@ -108,7 +108,7 @@ class OpenAIModel(StreamedModel):
         return RequestFailed(words, status=failure.status, request_id=failure.request_id)
 
     async def _others(self) -> str:
-        """What could be asked for instead, as the server has it."""
+        """Return a phrase that names models the server does have."""
         from difflib import get_close_matches
 
         try:
@@ -124,7 +124,7 @@ class OpenAIModel(StreamedModel):
         return "is the name right? `pinfold model list` shows what is here"
 
     def _can_do_without(self, refused: Refused, request: Request) -> bool:
-        """Remembers what the server does not take, if it is something a request can go without."""
+        """Remember an optional field that the server refuses. Return True if the request can be sent without it."""
         if self._asks_for_usage and (refused.names("stream_options") or refused.names("include_usage")):
             self._asks_for_usage = False
             return True
@@ -173,7 +173,7 @@ def _messages(request: Request, model: str, *, native: bool) -> list[dict[str, J
                 sent.append({"role": "tool", "tool_call_id": ids[message.id], "content": message.text})
             case AssistantMessage():
                 echo = an_object(message.echo)
-                # Another model's ids and thoughts mean nothing to this one.
+                # Ids and reasoning from another model mean nothing to this one.
                 echo = echo if echo.get("model") == model else {}
                 ids |= _ids(message.calls, echo, taken=set(ids.values()))
                 sent.append(_assistant(message, echo, ids))
@@ -200,7 +200,7 @@ def _assistant(message: AssistantMessage, echo: Mapping[str, Json], ids: Mapping
 
 
 def _ids(calls: Sequence[Call], echo: Mapping[str, Json], taken: set[str]) -> dict[ActionId, str]:
-    """The ids the server gave, where they tell the calls apart; else nine letters, which suit even the strictest."""
+    """Return the server's own ids if they are unique, else made-up ids of nine characters, which all servers accept."""
     given = [a_text(id_) for id_ in a_list(echo.get("ids"))]
     if len(given) == len(calls) == len(set(given) - taken - {""}):
         return {call.id: id_ for call, id_ in zip(calls, given, strict=True)}

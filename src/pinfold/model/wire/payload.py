@@ -1,4 +1,4 @@
-"""What a server sends, read without trusting it: every reader takes anything and gives its own type."""
+"""Reads a server's JSON without trusting it: each function accepts any value and returns its own type."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pinfold.events import BadEvent, Json, is_deeper, map_leaves, parse_json
 from pinfold.text import BYTES_PER_TOKEN
 
 DEPTH = 128
-"""Of nested lists and objects. What is deeper could be read here and then not be written elsewhere."""
+"""Maximum nesting of lists and objects. Deeper values could be read here and then fail to be encoded elsewhere."""
 _MOST = 2**53
 _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def parse_payload(text: str) -> Json:
-    """Strict JSON that is not nested deeper than DEPTH, or BadEvent."""
+    """Parse strict JSON. Raises BadEvent, also if it is nested deeper than DEPTH."""
     value = parse_json(text)
-    # Counting brackets is enough for nearly everything, and needs no walk.
+    # Counting brackets is nearly always enough, and cheaper than walking the value.
     if text.count("{") + text.count("[") > DEPTH and is_deeper(value, DEPTH):
         raise BadEvent(f"not JSON: nested deeper than {DEPTH}")
     return value
@@ -32,7 +32,7 @@ def a_list(value: Json) -> list[Json]:
 
 
 def objects_in(value: Json, name: str) -> list[dict[str, Json]]:
-    """What the list of that name holds."""
+    """Return the items of the list `name`, as objects."""
     return [an_object(one) for one in a_list(an_object(value).get(name))]
 
 
@@ -41,14 +41,14 @@ def a_text(value: Json) -> str:
 
 
 def a_count(value: Json) -> int:
-    """A number of tokens; zero for what cannot be one."""
+    """Return a number of tokens; 0 if the value cannot be one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     return int(value) if 0 <= value < _MOST else 0
 
 
 def longest_context(shown: Json) -> int:
-    """In what Ollama shows of a model; 0 if it does not say."""
+    """Return the maximum context from Ollama's `/api/show`; 0 if it is missing."""
     info = an_object(an_object(shown).get("model_info"))
     return max((a_count(info[key]) for key in info if key.endswith(".context_length")), default=0)
 
@@ -58,13 +58,13 @@ def estimate_tokens(text: str) -> int:
 
 
 def sendable(value: Json) -> Json:
-    """`value` with every character in it that servers choke on replaced: NUL and halves of surrogate pairs."""
+    """Return `value` with characters replaced that servers fail on: NUL and halves of surrogate pairs."""
     return map_leaves(value, _sendable_leaf)
 
 
 def _sendable_leaf(value: Json) -> Json:
     if not isinstance(value, str) or not _UNSENDABLE.search(value):
         return value
-    # Two halves that were streamed apart are one character again.
+    # Joins two halves of a character that were streamed separately.
     whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return whole.replace("\0", "\ufffd")

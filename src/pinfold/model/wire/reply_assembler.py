@@ -1,4 +1,4 @@
-"""A chat completion put together from its chunks, by whatever habits the server has. Pure."""
+"""Assembles a chat completion from its chunks, and copes with the variations between servers. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLOSE = "</think>"
 
 
 class Speech:
-    """Everything said so far. What stands in `<think>` at its very beginning becomes Thoughts.
+    """The text and reasoning received so far. A `<think>` block at the very beginning becomes Thoughts.
 
     Each method returns the pieces to show now.
     """
@@ -23,7 +23,7 @@ class Speech:
     def __init__(self) -> None:
         self._place: Literal["before", "inside", "after", "text"] = "before"
         self._held = ""
-        """Not shown yet: what follows decides what it is."""
+        """Text not shown yet: it may be part of a tag."""
         self._text: list[str] = []
         self._thoughts: list[str] = []
 
@@ -64,7 +64,7 @@ class Speech:
         return self._record([Thought(text)])
 
     def end(self) -> list[str | Thought]:
-        """What was held back because more might have followed."""
+        """Return the text held back as a possible part of a tag."""
         held, self._held = self._held, ""
         return self._record([Thought(held) if self._place == "inside" else held])
 
@@ -89,16 +89,16 @@ _REASONING = ("reasoning_content", "reasoning", "thinking")
 
 
 class _Slot(Struct):
-    """One call as its pieces come."""
+    """One call, assembled from its pieces."""
 
     index: int | None = None
     id: str = ""
     name: str = ""
     pieces: list[str] = []
     whole: Json = None
-    """Arguments that came as an object."""
+    """Arguments that the server sent as JSON, not as text."""
     extra: Json = None
-    """What the server wants back with the call."""
+    """Data the server expects back with the call."""
 
     @property
     def begun(self) -> bool:
@@ -125,7 +125,7 @@ class _Slot(Struct):
 
     @property
     def is_cut(self) -> bool:
-        """Its arguments are not whole."""
+        """True if its arguments are incomplete."""
         try:
             parse_payload("".join(self.pieces))
         except BadEvent:
@@ -134,14 +134,14 @@ class _Slot(Struct):
 
 
 class ReplyAssembler:
-    """Takes chunks, gives the pieces to show, and in the end the reply."""
+    """Takes the chunks of one reply; returns pieces to show and, at the end, the reply."""
 
     def __init__(self) -> None:
         self.id = ""
         self.finished = False
-        """Nothing of the answer itself can follow."""
+        """True once the answer is complete; usage may still follow."""
         self.begun = False
-        """There was a choice in some chunk."""
+        """True once a chunk held a choice."""
         self._speech = Speech()
         self._reasoning_key = ""
         self._finish: Finish = "stop"
@@ -166,7 +166,7 @@ class ReplyAssembler:
         return pieces
 
     def end(self) -> list[str | Thought]:
-        """What was held back."""
+        """Return the pieces held back."""
         return self._speech.end()
 
     def reply(self, *, model: str, request_id: str) -> Reply:
@@ -187,7 +187,7 @@ class ReplyAssembler:
         )
 
     def _in_order(self) -> list[_Slot]:
-        """As the server counts them, if it does."""
+        """Return the calls in the server's order, if it numbers them, else as they arrived."""
         indexes = {slot.index for slot in self._slots}
         if None in indexes or len(indexes) < len(self._slots):
             return list(self._slots)
@@ -210,7 +210,7 @@ class ReplyAssembler:
         pieces.extend(self._speech.say(a_text(delta.get("refusal"))))
         for place, piece in enumerate(objects_in(delta, "tool_calls")):
             self._slot_for(piece, place if message else None).add(piece)
-        # How calls were before there could be several.
+        # The older form, for a single call.
         if single := an_object(delta.get("function_call")):
             self._slot_for(single, 0).add(single)
         return pieces
@@ -224,7 +224,7 @@ class ReplyAssembler:
             slot = self._slots[-1] if self._slots and not name else None
         else:
             slot = self._at.get(index)
-            # Some servers give every call the same index: another name or another id begins another call.
+            # Some servers give every call the same index: a different name or id starts a new call.
             if slot is not None and name and slot.name:
                 other = bool(id_ and slot.id and id_ != slot.id) or (slot.begun and name != slot.name)
                 slot = None if other else slot
@@ -251,7 +251,8 @@ class ReplyAssembler:
         )
 
     def _echo(self, model: str, slots: Sequence[_Slot], thoughts: str) -> Json:
-        """Models that think between calls want their thoughts back with the calls, under the same name."""
+        """Return data to send back with the calls. Models that reason between calls need their reasoning back, under
+        the same key."""
         echo: dict[str, Json] = {"model": model, "ids": [slot.id for slot in slots]}
         if any(slot.extra for slot in slots):
             echo["extra"] = [slot.extra for slot in slots]
@@ -261,7 +262,7 @@ class ReplyAssembler:
 
 
 def _parts(content: Json) -> list[str | Thought]:
-    """Content is text, or a list of parts of which some may be reasoning."""
+    """Split content, which is text or a list of parts, some of them reasoning."""
     if isinstance(content, str):
         return [content] if content else []
     parts: list[str | Thought] = []
@@ -277,19 +278,19 @@ def _parts(content: Json) -> list[str | Thought]:
 
 
 def arguments_in(text: str) -> list[Json]:
-    """The arguments a model wrote: one object, or several glued together; what cannot be read stays text."""
+    """Parse the arguments a model wrote: one object, or several without a separator. Unreadable ones stay text."""
     if not text.strip():
         return [{}]
     try:
         value = parse_payload(text)
-        # Written as JSON and then written as JSON once more.
+        # A string: the arguments were encoded as JSON twice.
         return [parse_payload(value) if isinstance(value, str) else value]
     except BadEvent:
         return _read_objects(text) or [text]
 
 
 def _read_objects(text: str) -> list[Json]:
-    """`{...}{...}`, the calls of a server that told them apart by nothing; each with the usual slips in it or not."""
+    """Parse `{...}{...}`: several calls that the server sent as one. Tolerates the usual mistakes in JSON."""
     from pinfold.model.protocol.known_tools import Effort
     from pinfold.model.protocol.lenient_json import Unreadable, value_at
 

@@ -9,7 +9,7 @@ __all__ = ["Command", "Script", "Word", "base_name", "read_script"]
 
 @lru_cache(maxsize=512)
 def read_script(command: str) -> Script:
-    """What a shell would run. Never raises: the script says what was not understood."""
+    """Parse a shell command. Never raises: the script says what was not understood."""
     # The parser takes 0.1 s to load, and most sessions have no shell command.
     from pinfold.policy.shell.tree import Tree
 

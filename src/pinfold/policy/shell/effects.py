@@ -1,4 +1,4 @@
-"""What a simple command does, by `commands.toml`: runs other commands, writes, or harms what is outside the workspace.
+"""Looks up in `commands.toml` whether a simple command runs others, writes, or does harm outside the workspace.
 
 A wrong guess costs a question or a second run: the sandbox enforces that a command expected to read only reads.
 """
@@ -18,7 +18,7 @@ _ASKS = ("--version", "--help", "-version")
 _ASKS_SHORT = ("-V", "-v", "-h", "version", "help")
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _AWK_WRITES = re.compile(r'\bsystem\b|print[^;}]*>|(?<!\|)\|\s*"|"\s*\|(?!\|)')
-# "//" is a path of its own to normpath, and the root to every program.
+# normpath keeps "//" as it is, though it is the root.
 _TOP = ("/", "//", "/home", "/tmp", "/mnt", "/Users")  # noqa: S108
 
 _UNSEEN = "runs text that cannot be seen here"
@@ -27,20 +27,20 @@ _FIND_WRITES = ("-delete", "-fprint", "-fprint0", "-fprintf", "-fls")
 
 
 class Inner(Struct, frozen=True, kw_only=True):
-    """What a command runs besides itself."""
+    """The commands that a command runs, as `find -exec` does."""
 
     why: str = ""
     """Why the outer command is expected to write, whatever the inner one does."""
     commands: tuple[tuple[Word, ...], ...] = ()
     perhaps: tuple[tuple[Word, ...], ...] = ()
-    """One of these is the command; which one is unknown."""
+    """Candidates for the inner command; which of them runs is unknown."""
     texts: tuple[str, ...] = ()
     """Text run by another shell."""
     danger: str = ""
 
 
 def inner_of(words: Sequence[Word], fed: str | None) -> Inner | None:
-    """None if it runs only itself. `fed` is its here-document."""
+    """Return what a command runs besides itself, or None. `fed` is its here-document."""
     name = base_name(words[0].text or "")
     known = lists()
     if len(words) == 2 and words[1].text in ("--version", "--help"):
@@ -74,7 +74,7 @@ def _unwrap_command(name: str, wrapper: Wrapper, words: Sequence[Word]) -> Inner
         is_known = is_known and (flag in wrapper.flags or flag[:2] in wrapper.values or text[1:].isdecimal())
         at += flag in wrapper.values and "=" not in text
     if not is_known:
-        # Where the inner command begins is unknown: any word may be it.
+        # Behind an unknown flag the inner command may begin at any word.
         why = f"{name} may do more than it is told here"
         return Inner(why=why, perhaps=tuple(tuple(words[place:]) for place in range(1, min(len(words), 9))))
     while name == "env" and at < len(words) and "=" in (words[at].text or words[at].head):
@@ -89,7 +89,7 @@ def _unwrap_command(name: str, wrapper: Wrapper, words: Sequence[Word]) -> Inner
 
 
 def _fill_xargs(flags: Sequence[Word], rest: tuple[Word, ...]) -> tuple[Word, ...]:
-    """The command of xargs, with unknown words from its input."""
+    """Return the command that xargs runs, with unknown words where its input goes."""
     texts = [word.text or "" for word in flags]
     marks = [texts[at + 1] for at, text in enumerate(texts[:-1]) if text == "-I"]
     marks += [text[2:] for text in texts if text.startswith("-I") and len(text) > 2]
@@ -142,7 +142,7 @@ def _find(words: Sequence[Word]) -> Inner:
 
 
 def why_it_writes(words: Sequence[Word]) -> str:
-    """Empty if the command is expected to read."""
+    """Return why a command is expected to write; empty if it is expected to read."""
     known = lists()
     if words[0].text is None:
         return f"which command {words[0].shown} is cannot be told"
@@ -174,7 +174,7 @@ def is_harmless(words: Sequence[Word], inner: Inner | None) -> bool:
 
 
 def _has(flag: str, texts: Iterable[str]) -> bool:
-    """`-o` is in `-o`, `-no` and `-ofile`; `--output` in `--output=x` and, abbreviated, in `--out`."""
+    """Return whether a flag is given: `-o` in `-o`, `-no` and `-ofile`; `--output` in `--output=x` and in `--out`."""
     if len(flag) == 2 and flag[0] == "-":
         return any(text[:1] == "-" and text[:2] != "--" and flag[1] in text[1:] for text in texts)
     names = [text.partition("=")[0] for text in texts]
@@ -182,7 +182,7 @@ def _has(flag: str, texts: Iterable[str]) -> bool:
 
 
 def _why_subcommand_writes(name: str, forms: frozenset[str], texts: Sequence[str]) -> str:
-    """A form is a subcommand; `a:b` is two words of it, `a.` one that takes no other words but flags."""
+    """`forms` are the subcommands that read: `a`, `a:b` in two words, `a.` if it reads only without operands."""
     at = skip_options(name, texts, stop={form.partition(":")[0] for form in forms} | forms)
     if at >= len(texts):
         return "" if texts or name in lists().versions else f"{name} may change files"
@@ -206,7 +206,7 @@ def _why_unknown(name: str) -> str:
 
 
 def danger_of(words: Sequence[Word], *, reads: bool) -> str:
-    """Why the command may do harm outside the workspace, where nothing can be undone; empty if it does not."""
+    """Return why the command may do harm outside the workspace, where nothing can be undone; empty if it cannot."""
     known = lists()
     name = base_name(words[0].text or "")
     if (secret := _secret(name, words)) is not None:
@@ -228,7 +228,7 @@ def danger_of(words: Sequence[Word], *, reads: bool) -> str:
 
 
 def danger_together(commands: Sequence[Command]) -> str:
-    """A danger that no single command shows: one fetches and another runs the result."""
+    """Return a danger that no single command shows: one fetches and another runs the result. Empty if there is none."""
     known = lists()
     if not known.fetchers & {base_name(command.name) for command in commands}:
         return ""
@@ -241,7 +241,7 @@ def danger_together(commands: Sequence[Command]) -> str:
 
 
 def outside(word: Word) -> str:
-    """Where a path lies that is certainly not in the workspace; empty if it may be."""
+    """Return where a path lies if it is certainly not in the workspace; empty if it may be."""
     known = lists()
     if word.text is None and word.shown.lstrip('"').startswith(("$HOME", "${HOME}", "$OLDPWD")):
         return "outside the workspace"
@@ -258,7 +258,7 @@ def _lies_in(path: str, folders: Iterable[str]) -> bool:
 
 
 def deletion_targets(words: Sequence[Word]) -> list[str]:
-    """Paths a command deletes, as they are written."""
+    """Return the paths a command deletes, as they are written."""
     name = base_name(words[0].text or "")
     texts = [word.text for word in words[1:]]
     if name in lists().deleters:
@@ -294,7 +294,7 @@ def _is_recursive(words: Sequence[Word]) -> bool:
 
 
 def _loose(words: Sequence[Word]) -> Word | None:
-    """A word of which not even the beginning is known."""
+    """Return the first word whose beginning is unknown, file patterns apart."""
     unknown = (word for word in words[1:] if word.text is None and not word.head)
     return next((word for word in unknown if word.shown[:1] not in "*?["), None)
 

@@ -9,9 +9,9 @@ import unicodedata
 from msgspec import Struct
 
 LONGEST = 100_000
-"""Characters; more is not read."""
+"""The most characters; a longer command is not parsed."""
 BRACKETS = 1_500
-"""The parser's time grows with the square of unmatched brackets."""
+"""The most brackets: the parser's time grows with the square of unmatched ones."""
 HEREDOCS = 100
 _WORD = r"""(?:[\w./:=,@%+-]|'[^'\n]*'|"[^"$`\\!\n]*")"""
 _FILES = rf"(?:[\w./]{_WORD}*[*?](?:{_WORD}|[*?])*)"
@@ -23,15 +23,15 @@ class Word(Struct, frozen=True):
     """One word of a command, as far as it is known before the shell has expanded it."""
 
     shown: str
-    """As it was written."""
+    """The word as it was written."""
     text: str | None
-    """What the command receives, if that is certain."""
+    """What the command receives; None if that is not certain."""
     head: str = ""
-    """How it begins, if the whole is not certain."""
+    """The known beginning of the word, if the whole is not certain."""
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """A simple command, wherever it stands: in a chain, a substitution, a loop, another command's arguments."""
+    """A simple command, also from within a chain, a substitution, a loop or another command's arguments."""
 
     words: tuple[Word, ...]
     shown: str
@@ -42,7 +42,7 @@ class Command(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Empty if it is not certain."""
+        """The command's name; empty if it is not certain."""
         return self.words[0].text or "" if self.words else ""
 
     @property
@@ -51,10 +51,10 @@ class Command(Struct, frozen=True, kw_only=True):
 
 
 class Script(Struct, frozen=True, kw_only=True):
-    """A shell command, parsed as far as possible. It only predicts; the sandbox enforces that a reading command reads."""
+    """A shell command, parsed as far as possible. It predicts; the sandbox enforces that a reading command reads."""
 
     commands: tuple[Command, ...] = ()
-    """In the order they are written; a command that another one runs comes after it."""
+    """In the order they are written; a command run by another comes after it."""
     besides: tuple[str, ...] = ()
     """Effects outside the commands themselves: redirects, assignments, functions."""
     deletes: tuple[str, ...] = ()
@@ -72,26 +72,26 @@ class Script(Struct, frozen=True, kw_only=True):
 
     @property
     def reads_only(self) -> bool:
-        """True if it is expected to read only."""
+        """True if it is expected only to read."""
         return not self.why and not self.unparsed and self.dangerous is None
 
 
 def base_name(name: str) -> str:
-    """The program's name; a path is kept unless it is a system folder's, where only the system puts programs."""
+    """Return the program's name. Only a system folder is left out: other folders may hold any program of that name."""
     folder, slash, last = name.rpartition("/")
     return last if folder + slash in _SYSTEM else name
 
 
 def plain_words(command: str) -> tuple[str, ...]:
-    """The words of one simple command without expansions (except file patterns), operators or assignments; else empty.
+    """Return the words of a simple command without expansions (except file patterns), operators, assignments; else ().
 
-    Grants rest on this and not on the parser, which sometimes guesses.
+    Grants depend on this and not on the parser, which sometimes guesses.
     """
     if not _PLAIN.fullmatch(command):
         return ()
     try:
         return tuple(shlex.split(command))
-    except ValueError:  # a quote within the first word that does not end
+    except ValueError:  # an unclosed quote within the first word
         return ()
 
 

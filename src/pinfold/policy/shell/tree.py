@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 DEEPEST = 40
-"""Nesting of commands and of texts run by another shell."""
+"""The deepest nesting of commands, and of texts run by another shell."""
 MOST_TEXT = 300_000
-"""Characters of all texts together."""
+"""The most characters of all texts together."""
 _NO_WRITE = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")
 _REDIRECTS = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
 _CUT = re.compile(r"[^ \t\n]\\\n")
-"""A word continued on the next line, which the grammar takes for two."""
+"""A word continued on the next line, which the grammar reads as two."""
 _UNESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _PATTERN = re.compile(r"[*?\[]|\{[^}]*(?:,|\.\.)[^}]*\}")
 
 
 @cache
 def _parser() -> Parser:
-    # 20 ms to import: only when there is a shell command to read.
+    # Takes 20 ms to import, so only when there is a shell command to parse.
     import tree_sitter_bash
     from tree_sitter import Language, Parser
 
@@ -71,7 +71,7 @@ class Tree:
         )
 
     def stop(self, reason: str) -> None:
-        """Part of it is not parsed."""
+        """Record that part of the command is not parsed."""
         self.unread = True
         self._lose(reason)
 
@@ -93,10 +93,10 @@ class Tree:
         self.source = outer
 
     def _visit(self, root: Node, depth: int) -> None:
-        """Visits every node in text order, without recursion: a tree may be as deep as a command chain is long."""
+        """Visit every node in text order, without recursion: a tree may be as deep as a command chain is long."""
         pending = [root]
         extra: dict[int, tuple[list[Node], str | None]] = {}
-        """By a command's position: its words after a redirect, and its here-document."""
+        """The words after a redirect, and the here-document, by the position of their command."""
         while pending:
             node = pending.pop()
             match node.type:
@@ -127,7 +127,7 @@ class Tree:
             self.dangers.append(f"{called} starts itself over and over")
 
     def _after_redirects(self, children: Iterable[Node]) -> list[Node]:
-        """`cmd >out word`: the grammar takes the word for one more target, the shell for an argument of cmd."""
+        """Return arguments after a redirect: in `cmd >out word` the grammar takes the word for another target."""
         found: list[Node] = []
         for child in children:
             if child.type == "file_redirect":
@@ -138,7 +138,7 @@ class Tree:
         return found
 
     def _fed(self, children: Iterable[Node]) -> str | None:
-        """The text of a here-document."""
+        """Return the text of a here-document, or None."""
         for child in children:
             if child.type == "heredoc_redirect":
                 return next((self._source_of(one) for one in child.children if one.type == "heredoc_body"), None)
@@ -167,7 +167,7 @@ class Tree:
         self._add(words, self._source_of(node), fed, depth)
 
     def _add(self, words: list[Word], shown: str, fed: str | None, depth: int) -> None:
-        """Adds one simple command and what it runs."""
+        """Add one simple command and the commands it runs."""
         if not words:
             return
         if depth > DEEPEST:
@@ -196,7 +196,7 @@ class Tree:
         return Word(shown, text) if is_certain else Word(shown, None, text)
 
     def _value(self, node: Node, *, quoted: bool) -> tuple[str, bool]:
-        """The known beginning of a word, and whether that is all of it."""
+        """Return the known beginning of a word, and whether that is the whole word."""
         shown = self._source_of(node)
         match node.type:
             case "word" | "number" if not node.children:
@@ -223,7 +223,7 @@ class Tree:
             first, certain = self._value(node.children[0], quoted=False)
             return first if certain else "", False
         for child in node.children:
-            # Blanks between two expansions are in no node.
+            # Spaces between two expansions belong to no node.
             text += self.source[at : child.start_byte].decode("utf-8", "replace")
             at = child.end_byte
             value, is_certain = self._value(child, quoted=quoted)

@@ -1,1 +1,1 @@
-"""The tools that come with Pinfold."""
+"""The built-in tools."""

@@ -1,4 +1,4 @@
-"""The tools for files, folders and tables. Each runs inside the session, and so reaches exactly what its code can."""
+"""The tools for files, folders and tables. They run inside the session and reach exactly what its code can."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from pinfold.tools.tool import AnyTool, tool
 Found: TypeAlias = Literal["lines", "files", "count"]
 View: TypeAlias = Literal["peek", "shape", "columns", "stats"]
 QUICK_S = 30.0
-"""Limit for a program of the toolbox; each stops by itself before that."""
+"""Limit for a toolbox program; each stops by itself before that."""
 VIEW_S = 300.0
 SPARE_S = 10.0
-"""More for a tool than for its program, so that it can say what happened."""
+"""Extra time for a tool beyond its program's limit, so that it can report what happened."""
 READ = 10_000
-"""Bytes of a file that are shown at once."""
+"""Maximum bytes of a file shown at once."""
 LISTED = 500
 KEPT = 64
-"""Table views; each is a few kilobytes."""
+"""Maximum number of cached table views; each is a few kilobytes."""
 KEPT_CHARACTERS = 1 << 20
 WRITES = ("write_file", "edit_file", "apply_patch")
 UNTOLD = {"read_file": ("max_lines", "start_line.default"), "edit_file": ("expected_matches",)}
-"""Left out where the model is told of a tool in full."""
+"""Parts omitted from the schemas the model sees."""
 TRANSFER_S = 30.0
 TRANSFER_BYTES = 8 << 20
-"""Bytes of a file."""
-# The guest's own guarded access, as a program: it has no package around it there.
+"""Maximum size of a file."""
+# The guest's own guarded file access, run as a single program.
 _FILE_ACCESS = files("pinfold") / "guest" / "toolbox" / "files.py"
 _TRANSFER = """
 def _transfer():
@@ -60,12 +60,12 @@ _TRANSFER_WORDS = 1000
 
 
 class Measured(Struct, frozen=True, kw_only=True):
-    """What lies at and below some paths."""
+    """Number and size of the files at and below some paths."""
 
     files: int
     bytes: int
     more: bool = False
-    """There is more than was counted."""
+    """True if not everything was counted."""
 
 
 class _Entry(Struct, frozen=True):
@@ -156,12 +156,12 @@ class FileTools:
 
 
 class TableViews:
-    """Views of tables, worked out inside the session and cached by the table's content."""
+    """Views of tables, computed inside the session and cached by the table's content."""
 
     def __init__(self, inside: Inside) -> None:
         self._inside = inside
         self._kept: dict[tuple[str, str, View], tuple[int, str]] = {}
-        """By the content's hash, the file's name and the view: the content's size, and the text."""
+        """(hash of the content, file name, view) to (size of the content, text)."""
 
     async def data_view(self, path: str, view: View = "peek", rows: int = 5) -> str:
         """Look at a table of any size (CSV, Parquet, JSON, Excel): first rows, shape, columns with nulls and examples,
@@ -187,7 +187,7 @@ class TableViews:
     def _keep(self, reply: Reply, ending: str, view: View, text: str) -> None:
         digest = reply.get("digest")
         if not isinstance(digest, str) or not digest or len(digest) > 128:
-            return  # it changed while it was read
+            return  # the file changed while it was read
         self._kept[digest, ending, view] = (reply.count("size"), text)
         while len(self._kept) > KEPT or sum(len(one) for _, one in self._kept.values()) > KEPT_CHARACTERS:
             del self._kept[next(iter(self._kept))]
@@ -207,14 +207,14 @@ def _as_tool(function: Callable[..., Any]) -> AnyTool:
 
 
 def file_tools(inside: Inside, kept: Kept | None = None) -> list[AnyTool]:
-    """The tools for files and tables of a session; `kept` is what `read_file("blob:HANDLE")` opens again."""
+    """Build the tools for files and tables of a session; `kept` serves `read_file("blob:HANDLE")`."""
     return [*FileTools(inside, kept).tools(), _as_tool(TableViews(inside).data_view)]
 
 
 async def preview(inside: Inside, tool: str, args: Json) -> str:
-    """What a call of `write_file`, `edit_file` or `apply_patch` would change, as a unified diff; nothing is written.
+    """Return a unified diff of what `write_file`, `edit_file` or `apply_patch` would change; write nothing.
 
-    Empty for other tools. Raises BadCall where the call would fail, and ToolFailed for arguments that are wrong.
+    Empty for other tools. Raises BadCall if the call would fail, and ToolFailed for wrong arguments.
     """
     if tool not in WRITES:
         return ""
@@ -226,7 +226,7 @@ async def preview(inside: Inside, tool: str, args: Json) -> str:
 
 
 async def measure(inside: Inside, paths: Sequence[str]) -> Measured:
-    """How much lies at and below paths and patterns inside; links are not followed."""
+    """Count the files at and below paths and patterns in the session; links are not followed."""
     reply = await ask(inside, "file_finder", "measure", {"paths": list(paths)}, timeout_s=QUICK_S)
     return Measured(files=reply.count("files"), bytes=reply.count("bytes"), more=reply.get("more") is True)
 
@@ -236,7 +236,7 @@ def write_reach(args: Mapping[str, Json]) -> tuple[Reach, str]:
 
 
 def _page(data: bytes, name: str, first: int, most_lines: int | None) -> str:
-    """At most `READ` characters of a kept text, shown as `read_file` shows a file. Raises BadCall past its end."""
+    """Return at most `READ` characters of a kept text, in the format of `read_file`. Raises BadCall past its end."""
     lines = data.decode("utf-8", "replace").splitlines(keepends=True)
     if first > max(1, len(lines)):
         raise BadCall(f"{name} has {len(lines):,} lines; start_line={first} is past the end")
@@ -254,7 +254,7 @@ def _page(data: bytes, name: str, first: int, most_lines: int | None) -> str:
 
 
 def _reply_text(reply: Reply) -> str:
-    """What was done; anything the sandbox rolled back makes the call fail."""
+    """Return the reply's text. Raises BadCall if the sandbox rolled something back."""
     if reply.notices:
         raise BadCall("; ".join(reply.notices))
     return reply.text()
@@ -271,7 +271,7 @@ def _line(entry: Mapping[str, Json]) -> str:
 
 
 class FileTransfer:
-    """Whole files of the workspace, put in and got out by clients outside the session."""
+    """Reads and writes whole files of the workspace for clients outside the session."""
 
     def __init__(self, inside: Inside) -> None:
         self._inside = inside
@@ -325,7 +325,7 @@ def _decode_content(content: str | None, encoded: str | None) -> bytes:
 
 
 def transfer_tools(inside: Inside) -> list[AnyTool]:
-    """`get_file` and `put_file`."""
+    """Build the tools `get_file` and `put_file`."""
     transfer = FileTransfer(inside)
     shared: dict[str, Any] = {"timeout_s": TRANSFER_S + 10, "parallel_safe": False, "server": "filesystem"}
     get = tool(effect="pure", reach="files", **shared)(transfer.get_file)

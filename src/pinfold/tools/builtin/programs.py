@@ -1,4 +1,4 @@
-"""Runs the programs of the toolbox inside the session. Replies are untrusted and checked."""
+"""Runs the toolbox programs inside the session. Their replies are untrusted and checked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARTS: Mapping[Program, tuple[str, ...]] = {
     "tables": ("program_io", "texts", "sources", "tables"),
     "function_runner": ("program_io", "function_runner"),
 }
-# One program of several files: a package that is on no disk.
+# Loads the program's files as a package from memory.
 _START = """\
 import sys
 from importlib.machinery import ModuleSpec
@@ -42,19 +42,19 @@ from toolbox import program_io, {program}
 program_io.answer({program}.OPERATIONS)
 """
 REPLY = 4 << 20
-"""Bytes of a reply; none of the programs says as much."""
+"""Maximum bytes of a reply; no program sends as much."""
 WORDS = 4000
-"""Characters of what a program says is wrong."""
+"""Maximum characters of a program's error message."""
 TEXT = 1 << 20
 
 
 class Reply:
-    """What a program answered. Each getter raises BadCall where the answer is not of its kind."""
+    """A program's reply. Typed getters raise BadCall if the field has another type."""
 
     def __init__(self, fields: Mapping[str, Json], notices: tuple[str, ...] = ()) -> None:
         self._fields = fields
         self.notices = notices
-        """What the sandbox did about it, a line each."""
+        """What the sandbox did about it, such as rolling back, one line each."""
 
     def text(self, name: str = "text") -> str:
         value = self._fields.get(name)
@@ -73,8 +73,8 @@ class Reply:
 
 
 async def ask(inside: Inside, program: Program, do: str, given: Mapping[str, Json], *, timeout_s: float) -> Reply:
-    """Raises BadCall with what the program says is wrong, or with what is wrong with it."""
-    # Without site-packages a start is twice as fast; only these two need them.
+    """Run an operation of a program. Raises BadCall with the program's error, or if the program itself failed."""
+    # Python starts twice as fast without site-packages; only these two programs need them.
     flags = ["-I"] if program in ("tables", "function_runner") else ["-I", "-S"]
     request = plain_json({"do": do, "with": given}).encode()
     ran = await inside.command(["python3", *flags, "-c", source(program)], timeout_s=timeout_s, stdin=request)
@@ -83,7 +83,7 @@ async def ask(inside: Inside, program: Program, do: str, given: Mapping[str, Jso
 
 @cache
 def source(program: Program) -> str:
-    """The whole program as one text."""
+    """Return the whole program as one text."""
     sources = {f"toolbox.{name}": (_TOOLBOX / f"{name}.py").read_text("utf-8") for name in _PARTS[program]}
     return _START.format(sources={"toolbox": "", **sources}, program=program)
 

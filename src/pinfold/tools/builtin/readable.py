@@ -1,7 +1,7 @@
-"""A page of HTML as text a model can read: headings, lists, tables, links and code as in Markdown.
+"""Converts an HTML page to text for a model: headings, lists, tables, links and code as in Markdown.
 
-Text that a browser would hide is left out. The page is read in one pass, in linear time, because pages are hostile: the
-standard library's parser searches to the end of the page for every comment that is not closed.
+Text that a browser would hide is left out. Pages may be hostile, so the page is read in one pass and linear time: the
+standard library's parser searches to the end of the page for every unclosed comment.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _ATTRIBUTE = re.compile(
     r"""[\s/]*(?P<name>[^\s"'>/=]{1,100})(?:\s{0,20}=\s{0,20}(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s>"']+)))?"""
 )
 _RAW = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style", "iframe", "xmp", "noembed")}
-"""What is within them is no markup, and is left out."""
+"""Elements whose content is not markup, with the end tag of each; the content is left out."""
 ATTRIBUTES = 50
-"""Of one tag."""
+"""Maximum number read per tag."""
 _UNREAD = frozenset(
     {"script", "style", "template", "svg", "math", "noscript", "iframe", "object", "select", "canvas", "dialog"}
 )
@@ -38,11 +38,11 @@ _HIDDEN_STYLE = re.compile(
 )
 _LINK_CHARS = 300
 _DEPTH = 10
-"""Of lists: deeper ones are not indented further."""
+"""Maximum indentation of lists; deeper ones are not indented further."""
 
 
 def readable(page: str, base: str = "") -> str:
-    """`base` is the page's address, for links that are relative to it."""
+    """Convert a page to text. `base` is its URL, for relative links."""
     writer = _Writer(base)
     _feed(page, writer)
     return writer.whole()
@@ -54,14 +54,14 @@ class _Writer:
         self._lines: list[str] = []
         self._line: list[str] = []
         self._gap = False
-        """A blank line is due before the next text."""
+        """True if a blank line is due before the next text."""
         self._skipped: tuple[str, int] | None = None
-        """The element being left out, and how many of its name are open."""
+        """Name of the element being skipped, and how many elements of that name are open."""
         self._lists: list[int] = []
-        """Of each open list the last number, or -1 for one without numbers."""
+        """The last number of each open list; -1 for a list without numbers."""
         self._pre = 0
         self._link: tuple[str, int] | None = None
-        """Where the open link leads, and where its text starts in the line."""
+        """Target of the open link, and the start of its text in the line."""
         self._cells = 0
 
     def whole(self) -> str:
@@ -208,13 +208,13 @@ def _is_hidden(attributes: Mapping[str, str]) -> bool:
 
 
 def _feed(page: str, writer: _Writer) -> None:
-    """Tags and texts in order; texts are unescaped, comments and declarations are left out."""
+    """Pass tags and unescaped texts to the writer in order; skip comments and declarations."""
     at = 0
     lost: set[str] = set()
-    """What was searched for and is not there any more."""
+    """Strings that do not occur in the rest of the page."""
 
     def after(what: str, start: int) -> int:
-        """Where the next of it ends, or the page does."""
+        """Return the position after the next `what`, or the end of the page."""
         found = -1 if what in lost else page.find(what, start)
         if found < 0:
             lost.add(what)
@@ -229,7 +229,7 @@ def _feed(page: str, writer: _Writer) -> None:
         elif tag := _TAG.match(page, mark):
             close = after(">", tag.end())
             name = tag["name"].lower()
-            if ">" in lost:  # then it is a sign of the text's
+            if ">" in lost:  # no `>` follows: a literal `<`
                 writer.text("<")
                 at = mark + 1
             elif tag["slash"]:
@@ -248,7 +248,7 @@ def _feed(page: str, writer: _Writer) -> None:
 
 
 def _read_attributes(page: str, at: int) -> tuple[dict[str, str], int]:
-    """And where the tag ends."""
+    """Return the attributes, and the position after the tag."""
     attributes: dict[str, str] = {}
     for _ in range(ATTRIBUTES):
         found = _ATTRIBUTE.match(page, at)

@@ -1,4 +1,4 @@
-"""Shell commands: in the session's sandbox, or on the host where policy allowed it before."""
+"""The tool `shell`: runs commands in the session's sandbox, or on the host if policy has allowed it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pinfold.tools.tool import AnyTool, tool
 SHELL_S = 30.0
 MOST_S = 600.0
 GRACE_S = 30.0
-"""Time for the session to report how it ended."""
+"""Extra time for the session to report how the command ended."""
 _LOOK_TENTHS = 10
-"""Tenths of a second that a job in the background is watched before its first lines are shown."""
+"""Tenths of a second to wait for a background job before its first lines are shown."""
 _TAIL_LINES = 20
 _BACKGROUND = re.compile(r"(?<![&\\>|])&\s*\Z")
 _FAILED = r"\[exit code (?!0\])\d+\]\s*\Z"
 _BASH = 'if [ -x /bin/bash ]; then exec /bin/bash -c "$1"; else exec /bin/sh -c "$1"; fi'
-# $1 is the command. The first free log file gives the job its number; the job is a process group of its own,
-# and its last line says how it ended.
+# $1 is the command. The first free log file determines the job's number. The job is a process group of its own, and
+# the last line of its log is its exit code.
 _JOB = r"""
 jobs="${TMPDIR:-/tmp}/jobs"
 mkdir -p "$jobs" || exit 125
@@ -80,12 +80,12 @@ def shell_tool(inside: Inside, workspace: str, *, host: Host | None = None, defa
 
 
 def reach_of(args: Mapping[str, Json]) -> tuple[Reach, str]:
-    """Anything but an explicit "sandbox" counts as the host."""
+    """Return the reach of a call; any `where` other than "sandbox" counts as the host."""
     return ("workspace" if args.get("where", "sandbox") == "sandbox" else "host"), ""
 
 
 def _folder(workdir: str | None, workspace: str) -> str:
-    """Relative to the workspace, or BadCall. Where links lead from there is the sandbox's to say."""
+    """Return `workdir` relative to the workspace. Raises BadCall. Links are left to the sandbox's own checks."""
     if not workdir or workdir == ".":
         return ""
     if "\0" in workdir:

@@ -1,4 +1,4 @@
-"""Tools that only compute or ask: arithmetic, exact for whole numbers and bounded in time; the time; a question to the user."""
+"""The tools `calculator`, `now`, `ask_user` and `answer`. Arithmetic is exact for integers and bounded in time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Value: TypeAlias = "Number | list[Value]"
 LENGTH = 2_000
 DEPTH = 200
 BITS = 14_000
-"""Of a whole number: 4,214 digits, which Python still writes out."""
+"""Maximum size of an integer: 4,214 digits, which Python still converts to text."""
 _SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "\u00a0": " "})  # noqa: RUF001
 _PERCENT_OF = r"(?i)(\d[\d_]*\.?\d*)\s*%\s*of\b"
 _PERCENT = r"(\d[\d_]*\.?\d*)\s*%(?=\s*(?:$|[),*/]))"
@@ -31,7 +31,7 @@ _COMMA = r"(?<![\w.(\[,])\d{1,3}(?:,\d{3})+(?![\w,])"
 
 
 def _operators(pairs: str) -> Mapping[type[ast.AST], Callable[..., Any]]:
-    """`Add:add`: a node of the syntax tree, and the function of `operator` for it."""
+    """Map syntax nodes to functions of `operator`, from pairs such as `Add:add`."""
     split = [pair.split(":") for pair in pairs.split()]
     return {getattr(ast, node): getattr(operator, function) for node, function in split}
 
@@ -55,7 +55,7 @@ def _whole(name: str, *numbers: object) -> None:
 
 def _factorial(n: int) -> int:
     _whole("factorial", n)
-    if n > 1_500:  # beyond it the result is past BITS anyway
+    if n > 1_500:  # a larger result would exceed BITS anyway
         _too_big()
     return math.factorial(n)
 
@@ -75,7 +75,7 @@ def _round(number: Number, digits: int | None = None) -> Number:
     if digits is None:
         return round(number)
     _whole("round to digits", digits)
-    return round(number, max(-5_000, min(digits, 5_000)))  # further out it says the same
+    return round(number, max(-5_000, min(digits, 5_000)))  # more digits give the same result
 
 
 def _prod(numbers: list[Any]) -> Number:
@@ -117,7 +117,7 @@ def calculator(expression: str) -> str:
 
 
 def evaluate(expression: str) -> Value:
-    """Its value, or BadCall with what to change."""
+    """Return the value of an expression. Raises BadCall with what to change."""
     text = expression.translate(_SIGNS).strip().removesuffix("=").rstrip()
     if len(text) > LENGTH:
         raise BadCall(f"the expression has {len(text):,} characters; {LENGTH:,} is the most")
@@ -145,7 +145,7 @@ def _parse_expression(text: str) -> ast.Expression:
     try:
         return ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        # Only what is no Python may be a percentage: `7 % 3` stays a remainder.
+        # Only text that is not Python is read as a percentage: `7 % 3` stays a remainder.
         percent = re.sub(_PERCENT, r"(\1/100)", re.sub(_PERCENT_OF, r"(\1/100)*", text))
         if percent != text:
             return _parse_expression(percent)
@@ -181,7 +181,7 @@ def _value(node: ast.expr, depth: int) -> Value:
 
 
 def _binary(node: ast.BinOp, depth: int) -> Number:
-    # A long sum is nested to the left: walked, not descended.
+    # A long sum is nested to the left: use a loop, since recursion would go too deep.
     chain: list[ast.BinOp] = []
     left: ast.expr = node
     while isinstance(left, ast.BinOp):
@@ -198,7 +198,7 @@ def _binary(node: ast.BinOp, depth: int) -> Number:
 
 
 def _foresee(sign: ast.operator, a: Number, b: Number) -> None:
-    """Refuse what would be too big before it is made."""
+    """Refuse an operation whose result would be too large, before computing it."""
     if not isinstance(a, int) or not isinstance(b, int) or b <= 0:
         return
     grown = 0
@@ -267,7 +267,7 @@ def now_tool(clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> AnyTo
 
 
 def _zone(name: str) -> tzinfo:
-    """By its name, its city, or its offset."""
+    """Find a time zone by name, city or offset."""
     import zoneinfo
     from difflib import get_close_matches
 
@@ -307,7 +307,7 @@ def answer(text: str) -> None:
     Args:
         text: The answer, as the user shall read it.
     """
-    del text  # the engine takes it from the record
+    del text  # the engine reads it from the log
 
 
 def small_tools() -> Sequence[AnyTool]:

@@ -1,4 +1,4 @@
-"""Reads one address of the web. The port `Web` decides where it may go."""
+"""The tool `fetch`, which reads a URL. The port `Web` decides which hosts it may reach."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fetch_tool(web: Web, *, max_bytes: int = MAX_BYTES) -> AnyTool:
         head = f"[{answer.url} · {mime_of(answer)} · {len(answer.body):,} bytes{cut}; these are not the user's words]"
         return Result(text=f"{head}\n{text}", value=value, untrusted=True, sent=answer.sent)
 
-    # Reading changes nothing there, yet the address leaves this machine: not pure, and on record before it goes.
+    # Reading changes nothing on the server, but sends the URL: so not `pure`, and logged before it is sent.
     made = tool(
         effect="keyed",
         reach="network",
@@ -60,14 +60,14 @@ def reach_of(args: Mapping[str, Json]) -> tuple[Reach, str]:
 
 
 def _whole(url: Json) -> str:
-    """With the scheme that is usually left out."""
+    """Return the URL, with `https://` added if it has no scheme."""
     text = url.strip() if isinstance(url, str) else ""
     is_bare = "://" not in text and re.match(r"[\w-]+(\.[\w-]+)+(/|$|\?)", text)
     return f"https://{text}" if is_bare else text
 
 
 def destination(url: str) -> str:
-    """`host:port` of an address, as it will be connected to; empty where there is none."""
+    """Return `host:port` that a URL connects to; empty if the URL is not valid."""
     from pinfold.net import BadDestination, read_url
 
     try:
@@ -81,7 +81,7 @@ def mime_of(answer: Fetched) -> str:
 
 
 def read_body(answer: Fetched) -> tuple[str, Json]:
-    """As text for the model, and as a value for code."""
+    """Return the body as text for the model and as a value for code."""
     mime = mime_of(answer)
     if "json" in mime:
         with suppress(ValueError, RecursionError):
@@ -103,7 +103,7 @@ def decode_page(answer: Fetched) -> str:
     declared = re.search(_CHARSET, answer.mime) or re.search(_CHARSET, answer.body[:2000].decode("latin-1"))
     name = declared[1] if declared else "utf-8"
     try:
-        # Some codecs are no encodings of text, and one (`unicode_escape`) would run escapes.
+        # Some codecs are not for plain text; `unicode_escape`, for one, would interpret escapes.
         is_text = codecs.lookup(name).name not in ("unicode-escape", "raw-unicode-escape", "idna", "punycode")
         return answer.body.decode(name if is_text else "utf-8", "replace")
     except (LookupError, ValueError):

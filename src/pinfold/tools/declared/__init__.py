@@ -1,1 +1,1 @@
-"""Tools that are declared in YAML files: a command in the sandbox, or a request to one server."""
+"""Tools declared in YAML files: a command in the sandbox, or a request to one server."""

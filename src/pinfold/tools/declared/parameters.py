@@ -1,4 +1,4 @@
-"""The parameters of a declared tool: as JSON schema, as a list, or simply by name."""
+"""The parameters of a declared tool, which a file gives as JSON schema, as a list, or by name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OF_NUMBERS = ("minimum", "maximum")
 
 
 class _Described(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """One parameter, as a file has it."""
+    """One parameter, as written in the file."""
 
     type: str | None = None
     description: str = ""
@@ -54,7 +54,7 @@ class _Described(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class _Schema(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """All of them, as JSON schema."""
+    """All parameters, as JSON schema."""
 
     type: Literal["object"] = "object"
     properties: dict[str, Json]
@@ -72,7 +72,7 @@ class Parameter:
     bounds: Mapping[str, Json]
 
     def check(self, value: Json) -> None:
-        """Raises BadCall unless the value keeps to its bounds."""
+        """Check the value's bounds. Raises BadCall."""
         for bound, limit in self.bounds.items():
             keeps, words = _BOUNDS[bound]
             if not keeps(value, limit):

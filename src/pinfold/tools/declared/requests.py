@@ -1,4 +1,4 @@
-"""A request to one server as a tool: the file fixes the host, values are encoded for their place, secrets go in headers only."""
+"""HTTP requests as tools: the file fixes the host, values are encoded for their place, secrets go in headers only."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _LEFT_OUT: Any = object()
 _WORDS = 500
-"""Characters told of an answer that is an error."""
+"""Maximum characters shown of an error response."""
 
 
 class HttpFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request, as a file has it."""
+    """A request, as written in the file."""
 
     url: str
     method: str = ""
@@ -49,13 +49,13 @@ class HttpFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """A request with holes."""
+    """A request as templates, to be filled with the arguments of a call."""
 
     method: str
     origin: str
     path: Template
     inline: Template
-    """The query that is part of the address."""
+    """The query in the URL itself."""
     query: Mapping[str, Template]
     headers: Mapping[str, Template]
     body: Json
@@ -99,11 +99,11 @@ def request_of(
             raise BadCall(_without(str(error), secrets), sent=error.sent) from None
         except Exception as error:  # noqa: BLE001 - its words may hold what must not be told
             raise BadCall(f"the request failed: {type(error).__name__}") from None
-        # As bytes that stand for themselves, so that a body which is no text stays as it is.
+        # Latin-1 maps each byte to one character, so that a body that is not text stays unchanged.
         body = _without(fetched.body.decode("latin-1"), secrets).encode("latin-1") if secrets else fetched.body
         url, mime = _without(fetched.url, secrets), _without(fetched.mime, secrets)
         cleaned = replace(fetched, url=url, mime=mime, body=body)
-        # A page may take a while to be made readable.
+        # In a thread, since converting a page to text may take a while.
         return await anyio.to_thread.run_sync(_response_result, cleaned, outline, abandon_on_cancel=True)
 
     return run, outline
@@ -158,7 +158,7 @@ def _outline(http: HttpFile, source: str, parameters: Mapping[str, Parameter], t
 
 
 def _map_leaves(tree: Json, leaf: Callable[[Json, str], Json], key: str = "http.body") -> Json:
-    """A copy of a JSON tree with each leaf replaced; `leaf` gets its value and path. What becomes _LEFT_OUT is dropped."""
+    """Copy a JSON tree with each leaf replaced by `leaf(value, path)`. A leaf that becomes _LEFT_OUT is dropped."""
     match tree:
         case dict():
             items = cast("dict[Json, Json]", tree).items()
@@ -173,7 +173,7 @@ def _map_leaves(tree: Json, leaf: Callable[[Json, str], Json], key: str = "http.
 
 
 def _read_body(body: Json, source: str, known: set[str]) -> Json:
-    """The body with a template for each text in it."""
+    """Return the body with each text parsed as a template."""
 
     def read(value: Json, key: str) -> Json:
         if not isinstance(value, str):
@@ -228,7 +228,8 @@ def _body(outline: Outline, values: Mapping[str, Json]) -> tuple[dict[str, str],
 
 
 def _fill_leaf(leaf: Json, values: Mapping[str, Json]) -> Json:
-    """A template that is one whole hole gives the value itself, with its type; one without a value is left out."""
+    """Fill a leaf. A template that is only one parameter gives the value itself, with its type; without a value it is
+    left out."""
     if not isinstance(leaf, Template):
         return leaf
     if leaf.lacks(values):
@@ -247,7 +248,7 @@ def _secrets(outline: Outline, ports: Ports, host: str) -> dict[str, str]:
 
 
 def _without(text: str, secrets: Mapping[str, str]) -> str:
-    """In every form in which a server or a library might echo them."""
+    """Redact secrets in every form in which a server or library might echo them."""
     for value in sorted(secrets.values(), key=len, reverse=True):
         as_json, as_python = json.dumps(value)[1:-1], repr(value)[1:-1]
         for form in dict.fromkeys((value, as_json, as_python, quote(value, safe=""), quote(value))):
@@ -273,7 +274,7 @@ def _response_result(answer: Fetched, outline: Outline) -> Result:
 
 
 def select(value: Json, path: str) -> Json:
-    """A part of JSON: `data.items.0.name`, `*` for each of a list. Raises LookupError with the first step that leads nowhere."""
+    """Return a part of JSON: `data.items.0.name`, `*` for each item. Raises LookupError with the first missing step."""
     return _select_steps(value, [step for step in path.replace("[", ".").replace("]", "").split(".") if step], "")
 
 

@@ -1,6 +1,6 @@
-"""A YAML file as plain values, and its texts as templates; each error names the file, the key and what to write instead.
+"""Parses YAML files into plain values, and their texts into templates. Each error names the file, the key and the fix.
 
-A value that fills a `{parameter}` of a template is never read as a template again.
+A value that fills a `{parameter}` of a template is never parsed as a template itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MARK = re.compile(r"\{\{|\}\}|\$\{secret:(?P<secret>[^{}]*)\}|\{(?P<hole>[A-Za-
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 T = TypeVar("T")
 Plain: TypeAlias = str | int | float
-"""A text, or a number that is meant as one."""
+"""A text, or a number to be used as text."""
 
 
 def fault(source: str, key: str, words: str) -> NoReturn:
@@ -35,7 +35,7 @@ def fault(source: str, key: str, words: str) -> NoReturn:
 
 
 def read_as(content: Json, kind: type[T], source: str, where: str = "") -> T:
-    """What a file holds at `where`, as that type, or BadTool."""
+    """Convert the content of a file at `where` to a type. Raises BadTool."""
     try:
         return convert(content, kind)
     except ValidationError as error:
@@ -45,7 +45,7 @@ def read_as(content: Json, kind: type[T], source: str, where: str = "") -> T:
 
 
 def parse(content: bytes, source: str) -> Json:
-    """The plain values of a YAML text, or BadTool. Anchors, tags of Python's and doubled keys are refused."""
+    """Parse YAML into plain values. Raises BadTool, also for aliases, Python tags and duplicate keys."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -60,7 +60,7 @@ def parse(content: bytes, source: str) -> Json:
                 seen.add(key)
             return super().construct_mapping(node, deep=deep)
 
-    # `on`, `no` and `yes` are words, as in YAML 1.2; only true and false are truth values.
+    # As in YAML 1.2, only true and false are booleans; `on`, `no` and `yes` are strings.
     cast("Any", Loader).yaml_implicit_resolvers = {
         sign: [one for one in resolvers if one[0] != _BOOL or sign in "tTfF"]
         for sign, resolvers in cast("Any", yaml.SafeLoader).yaml_implicit_resolvers.items()
@@ -90,7 +90,7 @@ def parse(content: bytes, source: str) -> Json:
 @dataclass(frozen=True, slots=True)
 class Hole:
     name: str
-    """Of a parameter, or of a secret."""
+    """Name of the parameter or secret."""
     is_secret: bool = False
 
 
@@ -108,11 +108,11 @@ class Template:
 
     @property
     def only(self) -> str | None:
-        """The parameter that is all of it."""
+        """The parameter, if the template is nothing but that."""
         return self.holes[0] if len(self.parts) == len(self.holes) == 1 else None
 
     def lacks(self, values: Mapping[str, Json]) -> bool:
-        """Whether a parameter in it has no value."""
+        """True if a parameter in it has no value."""
         return any(values.get(name) is None for name in self.holes)
 
     def fill(
@@ -121,7 +121,7 @@ class Template:
         fit: Callable[[str, str], str] = lambda _, text: text,
         secrets: Mapping[str, str] | None = None,
     ) -> str:
-        """`fit(name, text)` makes a value fit for its place."""
+        """Fill in the values. `fit(name, text)` encodes a value for its place."""
         done: list[str] = []
         for part in self.parts:
             if isinstance(part, str):
@@ -134,7 +134,7 @@ class Template:
 
 
 def template(source: str, key: str, text: str, known: AbstractSet[str], *, secrets: bool = False) -> Template:
-    """Raises BadTool for a hole that no parameter fills, and for a secret outside a header."""
+    """Parse a template. Raises BadTool for an unknown parameter, and for a secret outside a header."""
     parts: list[str | Hole] = []
     at = 0
     for mark in _MARK.finditer(text):

@@ -1,6 +1,6 @@
-"""A YAML file as a tool. The file is the user's own or trusted by them, so its claims are believed.
+"""Loads a YAML file as a tool. The file is the user's own or trusted by them, so its claims are accepted.
 
-A program's arguments are a list: each value fills its own place, and no shell is involved.
+A command is a list of arguments: each value stays within its own argument, and no shell is involved.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _ToolFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def command_of(
     given: _ToolFile, source: str, parameters: Mapping[str, Parameter], ports: Ports
 ) -> tuple[Callable[..., Awaitable[Result]], set[str]]:
-    """What runs it, and the parameters it uses."""
+    """Return the function that runs the command, and the parameters it uses."""
     known, timeout_s = set(parameters), given.timeout_s
     argv = [template(source, f"command.{n}", text, known) for n, text in enumerate(_words(given.command, source))]
     _check_places(source, argv, parameters)
@@ -119,7 +119,7 @@ def _fill_arguments(argv: list[Template], values: Mapping[str, Json], parameters
     options_end = False
     for one in argv:
         if one.lacks(values):
-            continue  # an argument for which nothing was given is left out whole
+            continue  # an argument without a value is left out entirely
         word = one.fill(values)
         if "\0" in word:
             raise BadCall("an argument holds a NUL character; leave it out")
@@ -153,7 +153,7 @@ _OF_COMMANDS: tuple[Reach, ...] = ("nothing", "files", "workspace")
 
 
 def load_folder(folder: Path, ports: Ports) -> Loaded:
-    """Every `*.yaml` and `*.yml` of a folder; a file that is no tool does not stop the others."""
+    """Load every `*.yaml` and `*.yml` of a folder; a bad file does not stop the others."""
     tools: list[AnyTool] = []
     faults: list[str] = []
     for path in sorted((*folder.glob("*.yaml"), *folder.glob("*.yml"))):
@@ -165,7 +165,7 @@ def load_folder(folder: Path, ports: Ports) -> Loaded:
 
 
 def load_yaml(path: Path, ports: Ports) -> AnyTool:
-    """Raises BadTool: the file, the key and the fix in one line."""
+    """Load a tool. Raises BadTool with the file, the key and the fix in one line."""
     try:
         with path.open("rb") as file:
             content = file.read(FILE_BYTES + 1)
@@ -175,7 +175,7 @@ def load_yaml(path: Path, ports: Ports) -> AnyTool:
 
 
 def yaml_tool(content: bytes, source: str, ports: Ports) -> AnyTool:
-    """From bytes that were read, and perhaps judged, before."""
+    """Build a tool from content that was already read, and perhaps shown to the user."""
     given = read_as(_normalize_shape(parse(content, source)), _ToolFile, source)
     if not _NAME.fullmatch(given.name):
         fault(source, "name", f"{given.name!r} cannot be a tool's name: use letters, digits and underscores")
@@ -222,7 +222,7 @@ def yaml_tool(content: bytes, source: str, ports: Ports) -> AnyTool:
 
 
 def _normalize_shape(content: Json) -> Json:
-    """The shapes others use, as ours: a `function` around it, other names for keys."""
+    """Convert other tools' formats to ours: a `function` around the content, other names for keys."""
     if not isinstance(content, dict):
         return content
     top = dict(cast("dict[str, Json]", content))

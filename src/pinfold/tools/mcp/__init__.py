@@ -1,1 +1,1 @@
-"""MCP servers as tools: who they are, what they said they offer, and calls to them."""
+"""MCP servers as tools: their configuration, the tools they offer, and calls to them."""

@@ -1,4 +1,4 @@
-"""One live connection to a server: what it offers, and calls to it. Does not reconnect."""
+"""One live connection to a server: its listing, and calls to it. Does not reconnect."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from pinfold.tools.stubs.schema_types import as_list, as_object
 
 logger = logging.getLogger(__name__)
 MESSAGE = 4_000
-"""Characters of a server's question that a person is shown."""
+"""Maximum characters of a server's question shown to the user."""
 SAMPLED_TOKENS = 8_192
 _LOGGED = 1_000
-"""Lines of one connection; a debug log is no place for more."""
+"""Maximum lines logged for one connection."""
 _LOGGED_LINE = 400
 
 
@@ -132,15 +132,15 @@ class Answers:
 T = TypeVar("T")
 _MESSAGE = 2_000
 _SETTLE_S = 2.0
-"""Time for a connection to say why it ended, once a call has noticed."""
+"""Wait for the reason why a connection ended, after a call has noticed the end."""
 _PAGES = 4
-"""Pages that one refused call may open."""
+"""Maximum number of pages that one refused call may open."""
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "resources": ("list_resources", "list_resource_templates", "read_resource"),
     "prompts": ("list_prompts", "get_prompt"),
 }
 _SDK_GAVE_UP = ("SSE stream", "Failed to parse", "Unexpected content", "server answered a request", "it answered")
-"""How the SDK's own errors begin, for a request that was not answered properly."""
+"""Prefixes of the SDK's own errors for a request that was not answered properly."""
 _LIST_CHANGED = (
     types.ToolListChangedNotification,
     types.ResourceListChangedNotification,
@@ -148,13 +148,13 @@ _LIST_CHANGED = (
 )
 _BAD_STATUS = "Server returned an error response"
 
-# The SDK tells of broken servers in its own log; without a handler Python would print that to the user's screen.
+# The SDK logs problems with servers; without a handler, Python would print them on the user's terminal.
 for _name in ("mcp", "client"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 class SessionLost(Exception):
-    """The server dropped the session and did nothing: the call may be repeated over a new connection."""
+    """The server dropped the session without acting: the call may be repeated over a new connection."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -166,10 +166,10 @@ class Connection:
     answers: Answers
     limits: Limits
     worked: bool = False
-    """A call has succeeded."""
+    """True once a call has succeeded."""
 
     async def manifest(self) -> Manifest:
-        """All that it offers now. Raises BadCall where that never ends."""
+        """Read the server's current listing. Raises BadCall if it is too long."""
         can = self.client.server_capabilities
         tools = await self._all("list_tools") if can.tools is not None else ()
         has = {"resources": can.resources is not None, "prompts": can.prompts is not None}
@@ -187,18 +187,18 @@ class Connection:
         return await self._request(lambda _: self.client.get_prompt(name, dict(arguments)))
 
     async def list_all(self, what: str) -> Sequence[Any]:
-        """Resources, templates or prompts."""
+        """Return all resources, templates or prompts."""
         return await self._request(lambda _: self._all(what))
 
     async def listen(self, changed: Callable[[], None]) -> None:
-        """For as long as the connection lasts; servers of the older protocol tell without being asked."""
+        """Subscribe to changes for as long as the connection lasts. Servers of the older protocol send them unasked."""
         can = self.client.server_capabilities
         if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (can.tools and can.tools.list_changed):
             return
         while not self.over.event.is_set():
             try:
                 async with self.client.listen(tools_list_changed=True) as events:
-                    changed()  # what was missed since they were read
+                    changed()  # tools may have changed before the subscription
                     async for _ in events:
                         changed()
             except (MCPError, RuntimeError, TimeoutError) as error:
@@ -207,7 +207,7 @@ class Connection:
             await anyio.sleep(self.limits.reread_s)
 
     async def _request(self, ask: Callable[[ProgressFnT], Awaitable[T]]) -> T:
-        """The answer, or BadCall with what became of the question."""
+        """Return the answer. Raises BadCall, which says whether the request may have been carried out."""
         with self.patience.waiting(self.spec.timeout_s) as scope:
 
             async def on_progress(*_: object, **__: object) -> None:
@@ -267,7 +267,7 @@ class Connection:
 
 
 async def all_pages(page: Callable[[str | None], Awaitable[tuple[Sequence[T], str | None]]], limits: Limits) -> list[T]:
-    """The items of all pages of a list. Raises BadCall where that is too much."""
+    """Return the items of all pages of a list. Raises BadCall if there are too many."""
     found: list[T] = []
     cursor: str | None = None
     for _ in range(limits.pages):
@@ -283,7 +283,7 @@ async def all_pages(page: Callable[[str | None], Awaitable[tuple[Sequence[T], st
 async def open_streams(
     stack: AsyncExitStack, spec: ServerSpec, world: World, watch: Watch, patience: Patience
 ) -> AbstractAsyncContextManager[Streams]:
-    """The transport to a server. The stack ends its program."""
+    """Open the transport to a server. Closing the stack ends its program."""
     if spec.transport == "stdio":
         process = await stack.enter_async_context(world.start_program(spec))
         return over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}"))
@@ -295,7 +295,7 @@ async def open_streams(
 async def connect(
     spec: ServerSpec, world: World, *, limits: Limits, patience: Patience, over: Over, changed: Callable[[], None]
 ) -> AsyncGenerator[Connection]:
-    """Negotiates the version of the protocol; raises whatever goes wrong with that."""
+    """Connect and negotiate the protocol version. Lets all errors through; `explain` describes them."""
     answers = Answers(
         server=spec.name,
         person=world.person,
@@ -322,7 +322,7 @@ async def connect(
             cache=None,
         )
         await stack.enter_async_context(client)
-        # What a tool gives is held to its schema by us, in bounded time; the SDK would run any regular expression.
+        # We check results against the schema ourselves, in bounded time; the SDK would run any regular expression.
         client.session.validate_tool_result = _skip_check
         yield Connection(spec=spec, client=client, over=over, patience=patience, answers=answers, limits=limits)
 
@@ -337,14 +337,14 @@ def _first(error: ValidationError) -> str:
 
 
 def unwrap(error: BaseException) -> BaseException:
-    """Task groups wrap what went wrong in them."""
+    """Return the first error inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
 
 
 def explain(error: BaseException, over: Over) -> str:
-    """Why a connection did not come about, in one line."""
+    """Describe in one line why a connection failed."""
     if over.why:
         return over.why
     match error := unwrap(error):

@@ -1,4 +1,4 @@
-"""What a server says it offers, byte for byte, and how that differs from what the user agreed to."""
+"""A server's listing of its tools, kept exactly, and how it differs from the one the user agreed to."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pinfold.events import Json
 
 VERSION = 1
 TOOL_BYTES = 256_000
-"""Of one tool's own words; a larger one is not offered."""
+"""Maximum size of a tool's description and schemas; a larger tool is not offered."""
 FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations")
 Kind: TypeAlias = Literal["changed", "new", "gone"]
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 _COMPARED = 2_000
-"""Lines of either side that are compared one by one; of more, all of them are shown as gone and as new."""
+"""Maximum lines per side for a real diff; beyond it, all lines are shown as removed and as added."""
 _PIECE = 400
-"""Characters of a line; a longer one goes on in the next. Nothing is left out: the user agrees to all of it."""
+"""Maximum characters of a line; longer ones are wrapped, not cut, because the user agrees to all of it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Entry:
 
     name: str
     content: Mapping[str, Json]
-    """Those of FIELDS that it has; for what the protocol itself offers, only `extra`."""
+    """The FIELDS it has; only `extra` if it is a tool of ours, such as `read_resource`."""
 
     @cached_property
     def digest(self) -> str:
@@ -39,7 +39,7 @@ class Entry:
 
     @property
     def extra(self) -> str:
-        """`resources` or `prompts` where the tool is ours and not the server's."""
+        """`resources` or `prompts` if the tool is ours and not the server's; else empty."""
         said = self.content.get("extra", "")
         return said if isinstance(said, str) else ""
 
@@ -73,7 +73,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, pinned: Mapping[str, Json]) -> Manifest:
-        """Read what `to_json` wrote. Anything altered counts as empty: then every tool is new."""
+        """Read the output of `to_json`. If it was altered, return an empty manifest: then every tool is new."""
         match pinned:
             case {"version": 1, "sha256": str(digest), "tools": [*tools]}:
                 read = [_read_pinned_entry(tool) for tool in tools]
@@ -88,12 +88,12 @@ class Change:
     tool: str
     kind: Kind
     diff: str
-    """Unified, for the user to read; what is not plain ASCII stands there escaped."""
+    """A unified diff for the user, with non-ASCII characters escaped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Between what was agreed to and what the server says now; false where there is none."""
+    """Changes between the agreed listing and the current one; false if there are none."""
 
     changes: tuple[Change, ...] = ()
 
@@ -112,14 +112,14 @@ class Difference:
 
 
 def canonical(value: Json) -> bytes:
-    """The same bytes for the same value: sorted keys, no Unicode normalisation."""
+    """Encode a value so that equal values give equal bytes: sorted keys, no Unicode normalisation."""
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode("ascii")
 
 
 def read_tools(listed: Iterable[Mapping[str, Json]], extras: Iterable[tuple[str, str]] = ()) -> Manifest:
-    """A server's listing, in whatever order. `extras` are names of ours and what they are for; a server's own win.
+    """Read a server's listing in any order. `extras` are (name, kind) of tools of ours; a server's own tools win.
 
-    Tools of the same name that differ are one entry that holds all of them, so that it equals neither.
+    Different tools of one name become one entry with the digests of all, so that it equals none of them.
     """
     found: dict[str, list[Entry]] = {}
     for tool in listed:
@@ -138,7 +138,7 @@ def read_tools(listed: Iterable[Mapping[str, Json]], extras: Iterable[tuple[str,
 
 
 def why_not(entry: Entry) -> str:
-    """Why a tool cannot be offered at all; empty if it can."""
+    """Return why a tool cannot be offered; empty if it can."""
     if not _NAME.fullmatch(entry.name):
         return f"{entry.name[:60]!a} is no name for a tool"
     if "others" in entry.content:
@@ -162,7 +162,7 @@ def compare(pinned: Manifest, now: Manifest) -> Difference:
 
 
 def show_ascii(text: str) -> str:
-    """In plain ASCII, so that look-alike characters are told apart."""
+    """Escape to plain ASCII, so that look-alike characters can be told apart."""
     return text if text.isascii() and text.isprintable() else ascii(text)[1:-1]
 
 
@@ -189,7 +189,7 @@ def _lines(entry: Entry) -> list[str]:
     for key, value in sorted(entry.content.items()):
         lines.append(f"{key}:")
         if isinstance(value, str):
-            # Marked, so that a description cannot look like the next field.
+            # Prefixed, so that a description cannot look like the next field.
             lines += [f"  | {show_ascii(line)}" for line in value.split("\n")]
         else:
             lines += [f"  {line}" for line in json.dumps(value, sort_keys=True, indent=2).split("\n")]

@@ -1,4 +1,4 @@
-"""OAuth: the user signs in with a browser that comes back to a port of this machine, or a secret is exchanged for a token."""
+"""OAuth: the user signs in with a browser, which returns to a local port, or a secret is exchanged for a token."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from pinfold.tools.mcp.spec import OAuth, ServerSpec, why_not_led_to
 
 _PATH = "/callback"
 _BASIC: Literal["client_secret_basic"] = "client_secret_basic"
-"""What every authorisation server must understand."""
+"""The method that every authorisation server must support."""
 _OURS = (
     *("response_type", "client_id", "redirect_uri", "state"),
     *("code_challenge", "code_challenge_method", "resource", "scope"),
 )
 _FORBIDDEN = ("request", "request_uri", "response_mode")
-"""Parameters that would replace ours."""
+"""Parameters that would override ours."""
 _HEAD_BYTES = 16_384
 _BROKEN = (anyio.DelimiterNotFound, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
 _VISIT_S = 10.0
@@ -55,7 +55,7 @@ def signing_in(
     asking: Callable[[], AbstractContextManager[None]],
     within_s: float,
 ) -> httpx2.Auth | None:
-    """Signs in where the server demands it; None where the user configured an authorization header."""
+    """Return the sign-in for a server; None if the user configured an authorization header."""
     if any(name.lower() == "authorization" for name in spec.headers):
         return None
     said = spec.oauth or OAuth()
@@ -90,7 +90,7 @@ def signing_in(
 
 
 class _WhenAsked(httpx2.Auth):
-    """Signs in when the server wants it. The SDK's own lets no second request out before the first is answered."""
+    """Signs in only when the server demands it. The SDK's own class would send requests one at a time."""
 
     def __init__(self, provider: OAuthClientProvider, kept: _Kept) -> None:
         self._provider = provider
@@ -123,7 +123,7 @@ class _WhenAsked(httpx2.Auth):
 
 @dataclass(eq=False)
 class _Kept:
-    """Tokens and registration of one server, for one URL: they are ignored for another."""
+    """Stored tokens and registration of one server. They are ignored if the server's URL has changed."""
 
     spec: ServerSpec
     credentials: Credentials
@@ -132,7 +132,7 @@ class _Kept:
 
     @property
     def port(self) -> int:
-        """To which the browser came back when the registration was made."""
+        """The port in the registered redirect address; 0 if there is none."""
         port = self._read().get("port", 0)
         return port if isinstance(port, int) else 0
 
@@ -144,7 +144,7 @@ class _Kept:
         except (KeyError, ValidationError):
             return None
         if self.provider is not None:
-            # The SDK asks for the token alone, and would take an old one for good and refresh it at the wrong place.
+            # The SDK loads only the token: it would not know that it has expired, nor where to refresh it.
             self.provider.context.oauth_metadata = metadata
             expires = kept.get("expires_at")
             self.provider.context.token_expiry_time = float(expires) if expires else None
@@ -196,7 +196,7 @@ class _Kept:
 
 @dataclass(eq=False)
 class _Visit:
-    """The browser's way to the sign-in page and back."""
+    """Sends the browser to the sign-in page and waits for it to return."""
 
     spec: ServerSpec
     port: int
@@ -248,7 +248,7 @@ class _Visit:
 
 
 def check_page(url: str, home: str) -> str:
-    """The state that must come back. Raises OAuthFlowError for a page that is not safe to open."""
+    """Return the `state` that the browser must bring back. Raises OAuthFlowError if the page is not safe to open."""
     try:
         page, server = parse_url(url), parse_url(home)
     except BadDestination as error:
@@ -256,7 +256,7 @@ def check_page(url: str, home: str) -> str:
     if why := why_not_led_to(page, server):
         raise OAuthFlowError(f"the sign-in page is at {page.scheme}://{page.destination}, {why}")
     said = parse_qs(urlsplit(url).query, keep_blank_values=True)
-    # A page that brings some of these itself could have the user agree to something else than what is asked here.
+    # An address with its own values for these parameters could make the user agree to something else.
     is_changed = any(len(said.get(name, [])) > 1 for name in _OURS) or any(name in said for name in _FORBIDDEN)
     if is_changed or "state" not in said:
         raise OAuthFlowError("the sign-in page's address has parameters of its own that only this sign-in may set")
@@ -264,7 +264,7 @@ def check_page(url: str, home: str) -> str:
 
 
 async def _read_callback(stream: SocketStream, state: str) -> Mapping[str, str] | None:
-    """What a browser brought back; None for any other request."""
+    """Answer one HTTP request; return the parameters of the sign-in's callback, or None for any other request."""
     with anyio.move_on_after(_VISIT_S):
         try:
             head = await BufferedByteReceiveStream(stream).receive_until(b"\r\n\r\n", _HEAD_BYTES)

@@ -1,6 +1,6 @@
-"""A server's own protocol over a separate connection, for clients of Pinfold that speak it themselves.
+"""Gives Pinfold's MCP clients a separate connection to a server, over which they use the protocol themselves.
 
-Messages pass through unchanged. The server's requests are passed on too; nothing is answered here.
+Messages pass through unchanged, the server's requests too; nothing but `ping` is answered here.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class Speech:
 
 
 class Peer(Protocol):
-    """The client that uses the line."""
+    """The client on the other end of a line."""
 
     async def on_request(self, method: str, params: Wire | None) -> Message:
-        """What the server wants of it. Raises MCPError."""
+        """Answer a request of the server. Raises MCPError."""
         ...
 
     async def on_notification(self, method: str, params: Wire | None) -> None: ...
 
     async def on_resumed(self) -> None:
-        """The server let go of the stream of a request, and has been asked for the rest."""
+        """Called when the server ended the stream of a request and the stream is being resumed."""
         ...
 
 
@@ -76,17 +76,17 @@ class Line:
     pins: Pins
     limits: Limits
     version: str
-    """Of the protocol; the server may choose an older one than was asked for."""
+    """Protocol version; the server may choose an older one than requested."""
     capabilities: Wire = field(default_factory=Message)
     manifest: Manifest = field(default_factory=Manifest)
     listed: Sequence[Wire] = ()
-    """Tools, as the server lists them."""
+    """The tools as the server lists them."""
     agreed: frozenset[str] = frozenset()
-    """Names of tools that are just as the user agreed to; at first sight, all that can be offered."""
+    """Names of tools that are unchanged since the user agreed; for a new server, all that can be offered."""
     has_changed: bool = False
-    """The server reported a change since its tools were listed."""
+    """True if the server reported a change since its tools were listed."""
     _mirrored: Mapping[str, Mapping[tuple[str, ...], str]] = field(default_factory=Message)
-    """Arguments of tools that are sent as headers too."""
+    """Arguments of tools that are also sent as headers."""
 
     async def request(
         self,
@@ -96,7 +96,7 @@ class Line:
         on_progress: ProgressFnT | None = None,
         id_: str | int | None = None,
     ) -> Message:
-        """Raises MCPError. Cancelling tells the server."""
+        """Send a request and return its result. Raises MCPError. Cancellation is reported to the server."""
         options: CallOptions = {"headers": self._headers_of(method, params)}
         if on_progress is not None:
             options["on_progress"] = on_progress
@@ -122,7 +122,7 @@ class Line:
         return headers
 
     async def begin(self) -> None:
-        """Raises MCPError, BadCall."""
+        """Initialize the protocol session. Raises MCPError, BadCall."""
         if self.speech.is_modern:
             answer = await self.request("server/discover", {"_meta": self.envelope()})
         else:
@@ -147,7 +147,7 @@ class Line:
         }
 
     async def look(self) -> None:
-        """See what it offers. Raises MCPError, BadCall."""
+        """Read the server's listing. Raises MCPError, BadCall."""
         self.has_changed = False
         self.listed = await self.every("tools/list", "tools") if "tools" in self.capabilities else ()
         there = [(name, kind) for kind, names in EXTRAS.items() if kind in self.capabilities for name in names]
@@ -163,12 +163,12 @@ class Line:
         )
 
     def looks_like(self, other: Line) -> None:
-        """It is the same server, which was looked at a moment ago."""
+        """Copy the listing of another line to the same server, which was read a moment ago."""
         self.capabilities, self.manifest, self.listed = other.capabilities, other.manifest, other.listed
         self.agreed, self._mirrored = other.agreed, other._mirrored
 
     async def every(self, method: str, key: str) -> list[Wire]:
-        """All pages of a list. Raises MCPError, BadCall."""
+        """Return all pages of a list. Raises MCPError, BadCall."""
 
         async def page(cursor: str | None) -> tuple[Sequence[Wire], str | None]:
             params: Message = {"_meta": self.envelope()} if self.speech.is_modern else {}
@@ -186,7 +186,10 @@ class Line:
 async def line_to(
     spec: ServerSpec, world: World, limits: Limits, speech: Speech, peer: Peer, *, like: Line | None = None
 ) -> AsyncGenerator[Line]:
-    """Ready, and looked at unless it is `like` another. Raises BadCall, and MCPError where the server will not speak so."""
+    """Open a line and read its listing, or copy it from the line `like`.
+
+    Raises BadCall, and MCPError if the server refuses this version of the protocol.
+    """
     over, patience = Over(), Patience()
     watch = Watch(over, limits)
     watch.on_resume = peer.on_resumed

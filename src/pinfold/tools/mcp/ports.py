@@ -1,4 +1,4 @@
-"""What MCP needs from the app, which puts the concrete things in; and limits on what a server may send and how long it may take."""
+"""Protocols for what MCP needs, implemented by the app; limits on what a server may send and how long it may take."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pinfold.tools.mcp.spec import ServerSpec
 
 
 class Process(Protocol):
-    """A server that speaks over its standard streams, wherever it runs."""
+    """A server that communicates over its standard streams, inside or outside a sandbox."""
 
     @property
     def stdin(self) -> ByteSendStream: ...
@@ -27,28 +27,28 @@ class Process(Protocol):
 
     @property
     def said(self) -> str:
-        """The end of what it wrote to standard error, bounded."""
+        """The last part of its standard error, bounded."""
         ...
 
     async def wait_for_exit(self) -> int | None:
-        """Wait for its end; its exit status, where that is known."""
+        """Wait until it ends; return its exit status, if known."""
         ...
 
 
 class Pins(Protocol):
-    """What each server said it offers when the user last agreed, outside the agent's reach."""
+    """Stores the listing of each server that the user last agreed to, outside the agent's reach."""
 
     def get(self, server: str) -> Mapping[str, Json] | None: ...
 
     def put(self, server: str, manifest: Mapping[str, Json], /) -> None: ...
 
     def is_trusted(self, server: str) -> bool:
-        """Whether the user has said that its annotations count."""
+        """True if the user trusts the server's annotations."""
         ...
 
 
 class Credentials(Protocol):
-    """OAuth's tokens and registrations, one JSON text for each server."""
+    """Stores OAuth tokens and registrations, one JSON text per server."""
 
     def get(self, server: str) -> str | None: ...
 
@@ -56,14 +56,14 @@ class Credentials(Protocol):
 
 
 class Person(Protocol):
-    """Answers for the user while a call runs."""
+    """Asks the user on behalf of a server while a call runs."""
 
     async def elicit(self, server: str, message: str, schema: Mapping[str, Json]) -> Mapping[str, Json] | None:
-        """The form filled in; None: declined."""
+        """Return the filled-in form; None if the user declined."""
         ...
 
     async def open_page(self, server: str, url: str, why: str) -> bool:
-        """Have the user look at a page; whether they agreed."""
+        """Ask the user to open a page; return True if they agreed."""
         ...
 
 
@@ -71,14 +71,14 @@ class Sampler(Protocol):
     async def sample(
         self, server: str, messages: Sequence[Mapping[str, Json]], *, system: str, max_tokens: int
     ) -> tuple[str, str] | None:
-        """Text of a model and the model's name, if policy and user let the server ask; else None."""
+        """Return a model's text and its name; None if policy or the user does not allow the request."""
         ...
 
 
 @dataclass(kw_only=True)
 class World:
     start_program: Callable[[ServerSpec], AbstractAsyncContextManager[Process]]
-    """Runs a server for as long as the context lasts. Raises BadCall with what to mend."""
+    """Runs a server for as long as the context lasts. Raises BadCall with what to fix."""
     pins: Pins
     credentials: Credentials
     person: Person
@@ -93,31 +93,31 @@ class World:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     frame_bytes: int = 16 << 20
-    """Of one message."""
+    """Maximum size of one message."""
     window_s: float = 10.0
-    """In which unasked messages are counted."""
+    """The period in which unsolicited messages are counted."""
     unasked: int = 5_000
     unasked_bytes: int = 64 << 20
     streams: int = 50
-    """Event streams that may be opened in one window."""
+    """Maximum number of event streams opened in one window."""
     tools: int = 1_000
     pages: int = 100
     questions: int = 8
-    """Requests a server may have open at once: elicitation, sampling, roots."""
+    """Maximum number of open elicitation and sampling requests of a server."""
     start_s: float = 60.0
-    """To start and to list what it offers; at least the time its user gives a call."""
+    """Time to start and list its tools; the server's own timeout applies if longer."""
     close_s: float = 2.0
     patience: float = 10.0
     """A call that reports progress may take this many times its timeout in all."""
     longest_s: float = 3600.0
     reread_s: float = 1.0
-    """At least, between two readings of a server's tools."""
+    """Minimum time between two readings of a server's tools."""
     quick_s: float = 10.0
-    """A server that ends sooner than this failed quickly, unless a call succeeded."""
+    """A server that ends sooner than this counts as a quick failure, unless a call succeeded."""
     quick_failures: int = 3
-    """In a row; then the server is paused."""
+    """Quick failures in a row after which the server is paused."""
     first_wait_s: float = 0.25
-    """After the second failure in a row; doubles with each."""
+    """Wait after the second failure in a row; doubles with each further one."""
     first_pause_s: float = 30.0
     longest_pause_s: float = 600.0
     sign_in_s: float = 300.0
@@ -127,16 +127,16 @@ class Limits:
 
 
 class Patience:
-    """All waits for one server. None of them ends while a person or a model keeps the server waiting."""
+    """All timeouts for one server. None expires while the server itself waits for a person or a model."""
 
     def __init__(self) -> None:
         self._waits: dict[anyio.CancelScope, float] = {}
-        """Each with the seconds that the server may be silent."""
+        """Each wait with the seconds that the server may be silent."""
         self._asking = 0
 
     @contextmanager
     def waiting(self, silent_s: float) -> Generator[anyio.CancelScope]:
-        """The scope is cancelled when the server gave no sign of life for so long."""
+        """Open a scope that is cancelled when the server is silent for this long."""
         with anyio.CancelScope() as scope:
             self._waits[scope] = silent_s
             self.renew(scope)
@@ -146,17 +146,17 @@ class Patience:
                 self._waits.pop(scope, None)
 
     def renew(self, scope: anyio.CancelScope) -> None:
-        """The server gave a sign of life, perhaps after the wait has ended."""
+        """Restart a timeout after a sign of life, which may also come after the wait has ended."""
         scope.deadline = math.inf if self._asking else anyio.current_time() + self._waits.get(scope, math.inf)
 
     def release(self, scope: anyio.CancelScope) -> None:
-        """The wait succeeded; its scope goes on without a limit."""
+        """Remove a timeout whose wait succeeded; its scope continues without a limit."""
         del self._waits[scope]
         scope.deadline = math.inf
 
     @contextmanager
     def asking(self) -> Generator[None]:
-        """A person or a model keeps the server waiting."""
+        """Suspend all timeouts while the server waits for a person or a model."""
         self._asking += 1
         self._renew_all()
         try:

@@ -19,11 +19,11 @@ _FAULTS = 5
 _WORDS = 300
 _DEEP = 64
 _UNCHECKED = frozenset({"pattern", "patternProperties", "unevaluatedProperties", "uniqueItems", "format"})
-"""These can take exponential or quadratic time; the server checks them itself."""
+"""Keywords that can take exponential or quadratic time; they are left to the server's own checks."""
 
 
 class Shape:
-    """A schema, ready to check values with. An invalid schema lets everything pass: the server will judge."""
+    """A compiled schema. An invalid schema accepts everything: the server checks values itself."""
 
     def __init__(self, schema: Mapping[str, Json]) -> None:
         self._schema = schema
@@ -31,7 +31,7 @@ class Shape:
         self.required: Sequence[Json] = as_list(schema.get("required"))
 
     def faults(self, value: Json) -> tuple[str, ...]:
-        """What is wrong with it, one line each; none if it fits or that cannot be told."""
+        """Return faults of the value, one line each; none if it fits or cannot be checked."""
         if self._validator is None:
             return ()
         from referencing.exceptions import Unresolvable
@@ -45,7 +45,7 @@ class Shape:
 
     @cached_property
     def _validator(self) -> Any:
-        """None where the schema is none."""
+        """The compiled validator; None if the schema is invalid."""
         from jsonschema import SchemaError, validators
         from referencing import Registry
 
@@ -57,7 +57,7 @@ class Shape:
             return None
         known: Mapping[str, Any] = kind.VALIDATORS
         checks = {keyword: self._limit_time(keyword, check) for keyword, check in known.items()}
-        # An empty registry: what a schema refers to is within it, and nothing is fetched.
+        # An empty registry: references outside the schema fail, and nothing is fetched.
         return cast("Any", validators).extend(kind, checks)(schema, registry=cast("Any", Registry)())
 
     def _limit_time(self, keyword: str, check: Callable[..., Iterator[Any] | None]) -> Callable[..., Iterator[Any]]:
@@ -72,7 +72,7 @@ class Shape:
 
 
 def arguments_of(schema: Mapping[str, Json]) -> tuple[Argument, ...]:
-    """What a call takes by name, as far as a schema tells."""
+    """Return the arguments of a call, as far as the schema describes them."""
     required = as_list(schema.get("required"))
     found: list[Argument] = []
     for name, said in as_object(schema.get("properties")).items():
@@ -86,7 +86,7 @@ def arguments_of(schema: Mapping[str, Json]) -> tuple[Argument, ...]:
 
 
 def _without_dialects(schema: Json, depth: int) -> Json:
-    """A part that says it is of another dialect would be checked without our bounds."""
+    """Drop `$schema`: a part that names another dialect would be checked without our time limit."""
     if depth == 0:
         raise ValueError("too deep")
     match schema:

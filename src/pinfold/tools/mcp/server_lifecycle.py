@@ -1,4 +1,4 @@
-"""One server from its first use to its end: started when needed, restarted after a failure, paused if it keeps failing."""
+"""The lifecycle of one MCP server: started when needed, restarted after a failure, paused if it keeps failing."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ State: TypeAlias = Literal["idle", "starting", "ready", "paused", "failed"]
 class Status:
     state: State
     tools: int = 0
-    """Tools that are offered."""
+    """Number of tools offered."""
     why: str = ""
     """The last error."""
     retry_in_s: float = 0.0
-    """Until it is tried again, where it is paused."""
+    """Time until the next attempt, if the server is paused."""
 
 
 class _Start:
@@ -57,18 +57,18 @@ class Life:
         self._wake = anyio.Event()
         self._is_stopping = False
         self._heard = 0
-        """Changes the server reported; `_read` of them have been read. A call waits until both are equal."""
+        """Number of changes the server reported; `_read` counts those read. A call waits until all are read."""
         self._read = 0
         self._reread = anyio.Event()
         self._is_awaited = anyio.Event()
         self.idle = anyio.Event()
-        """Set while nothing runs."""
+        """Set while the server is not running."""
         self.idle.set()
         self._failures = 0
         self._not_before = -math.inf
         self._why = ""
         self.now: Manifest | None = None
-        """What it offered last; None if it was never asked."""
+        """The server's last listing; None before the first."""
         self._told_of: frozenset[str] = frozenset()
 
     def status(self) -> Status:
@@ -101,18 +101,18 @@ class Life:
         return Difference() if pinned is None or self.now is None else compare(pinned, self.now)
 
     def accept(self) -> None:
-        """The user agrees to what it offers now. Raises BadCall if it was not asked yet."""
+        """Record that the user agrees to the current listing. Raises BadCall if there is none yet."""
         if self.now is None:
             raise BadCall(f"{self.spec.name} has not said what it offers yet; start it first")
         self._world.pins.put(self.spec.name, self.now.offerable().to_json())
         self._world.on_changed(self.spec.name)
 
     async def connect(self) -> Connection:
-        """The live connection, made if there is none. Raises BadCall with what is wrong."""
+        """Return the live connection, starting the server if needed. Raises BadCall with what is wrong."""
         if self._connection and not self._connection.over.event.is_set():
             return self._connection
         if self._connection:
-            # It has just ended; its task is about to clear up.
+            # The connection has just ended; wait for its task to clean up.
             await self.idle.wait()
         start = self._start or self._begin()
         await start.done.wait()
@@ -121,7 +121,10 @@ class Life:
         return start.connection
 
     async def ask(self, tool: str, agreed: str, ask: Callable[[Connection], Awaitable[T]]) -> T:
-        """Ask for a tool. `agreed` is the digest of what the user saw of it: a connection that describes it otherwise is not asked."""
+        """Call `ask` with a connection that offers `tool`. `agreed` is the digest of the description the user has seen.
+
+        Raises BadCall if the server now describes the tool differently.
+        """
         from pinfold.tools.mcp.connection import SessionLost
 
         for _ in range(2):
@@ -146,7 +149,7 @@ class Life:
         return connection
 
     async def _catch_up(self, connection: Connection) -> None:
-        """Wait until every change that the server told of so far has been read."""
+        """Wait until every change the server has reported so far is read."""
         heard = self._heard
         with anyio.move_on_after(self.spec.timeout_s):
             while self._read < heard and not connection.over.event.is_set():
@@ -182,7 +185,7 @@ class Life:
         why = ""
         try:
             await anyio.sleep(wait_s)
-            # Over a second of imports: the loop goes on meanwhile.
+            # In a thread: the import takes over a second and must not block the loop.
             module = await anyio.to_thread.run_sync(import_module, "pinfold.tools.mcp.connection")
             over = module.Over()
             start_s = max(self._limits.start_s, self.spec.timeout_s)
@@ -237,7 +240,7 @@ class Life:
             )
 
     def _wait_s(self) -> float:
-        """Before the next attempt."""
+        """Return the wait before the next attempt."""
         limits = self._limits
         if self._failures >= limits.quick_failures:
             doubled = limits.first_pause_s * 2.0 ** min(self._failures - limits.quick_failures, 30)
@@ -245,7 +248,8 @@ class Life:
         return limits.first_wait_s * 2 ** (self._failures - 2) if self._failures > 1 else 0.0
 
     async def _attend(self, connection: Connection) -> None:
-        """Serve it until it ends or is stopped: read its tools again when it reports a change, but not too often."""
+        """Attend the connection until it ends or is stopped. Reread the tools when the server reports a change, but not
+        too often."""
 
         async def wake_at_end() -> None:
             await connection.over.event.wait()
@@ -265,7 +269,7 @@ class Life:
             tasks.cancel_scope.cancel()
 
     async def _look(self, connection: Connection) -> None:
-        """Read what it offers. Changes reported meanwhile are read next time."""
+        """Read the server's listing. Changes reported meanwhile are read next time."""
         heard, self._is_awaited = self._heard, anyio.Event()
         self._saw(await connection.manifest())
         self._read = heard
@@ -280,7 +284,7 @@ class Life:
         self._wake.set()
 
     def _saw(self, manifest: Manifest) -> None:
-        """The user agreed to the first listing by naming the server; later changes need their consent."""
+        """Record a listing. By configuring the server the user agreed to its first one; changes need new consent."""
         name = self.spec.name
         pinned = self.load_pinned()
         good = manifest.offerable()

@@ -1,4 +1,4 @@
-"""The MCP servers of a session, by name. Each is started when it is first used and fails on its own."""
+"""The MCP servers of a session, by name. Each is started when first used; its failure does not affect the others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 Relay: TypeAlias = Callable[[str], Awaitable[Result]]
-"""Carries a call to the server itself, given the digest of what the user agreed to. Raises BadCall."""
+"""Sends a call over the client's own line, given the digest of what the user agreed to. Raises BadCall."""
 _relay: ContextVar[Relay | None] = ContextVar("relay", default=None)
 
 
@@ -56,12 +56,12 @@ _EXTRAS: Mapping[str, tuple[str, Mapping[str, Json], Mapping[str, Json] | None]]
         None,
     ),
 }
-"""What the protocol offers besides tools: description, parameters, result."""
+"""What the protocol offers besides tools: (description, parameters, result)."""
 
 
 @contextmanager
 def relaying(relay: Relay) -> Generator[None]:
-    """Calls of servers' tools that this task makes go this way instead of over the session's own connection."""
+    """Send this task's calls of server tools through `relay` instead of the session's own connection."""
     token = _relay.set(relay)
     try:
         yield
@@ -70,7 +70,7 @@ def relaying(relay: Relay) -> Generator[None]:
 
 
 def offered_tools(life: Life, pinned: Manifest, limits: Limits, *, is_trusted: bool) -> tuple[AnyTool, ...]:
-    """The tools the user agreed to that are still there; those that differ now are held for approval."""
+    """Build the tools the user agreed to that still exist; changed ones need approval for each call."""
     made: list[AnyTool] = []
     held = life.difference()
     for name, entry in sorted(pinned.entries.items()):
@@ -118,7 +118,7 @@ def _effect(entry: Entry) -> Effect:
 
 
 def _reach(spec: ServerSpec, entry: Entry, *, is_trusted: bool) -> Reach:
-    """What a call can reach: for a program, what the user configured, or what it claims if it is trusted; else the outside."""
+    """Return what a call can reach: for a program, as configured, or as claimed if trusted; else the outside."""
     if spec.transport == "stdio" and spec.reach:
         return spec.reach
     said = entry.table("annotations") or {}
@@ -129,7 +129,7 @@ def _reach(spec: ServerSpec, entry: Entry, *, is_trusted: bool) -> Reach:
 
 
 def _check(title: str, shape: Shape, args: Json) -> Mapping[str, Any]:
-    """The arguments as they may be sent, or ToolFailed in one line."""
+    """Return the arguments ready to be sent. Raises ToolFailed with one line."""
     if not isinstance(args, Mapping):
         raise ToolFailed(f"wrong arguments for {title}: they must be an object")
     plain: dict[str, Json] = map_leaves(dict(cast("Mapping[str, Json]", args)), _encode_bytes)
@@ -141,7 +141,7 @@ def _check(title: str, shape: Shape, args: Json) -> Mapping[str, Any]:
         ) from None
     faults = shape.faults(plain)
     if faults:
-        # Models write null for what may be left out.
+        # Models write null for optional arguments.
         plain = {key: one for key, one in plain.items() if one is not None or key in shape.required}
         faults = shape.faults(plain)
     if faults:
@@ -188,14 +188,14 @@ class _Call:
 
 
 def sent_to(spec: ServerSpec, out: int, back: int) -> tuple[Sent, ...]:
-    """What was sent to a server on another machine, and how much came back."""
+    """Report the bytes sent to and received from a server on another machine; empty for a local one."""
     if spec.transport == "stdio" or is_loopback(url := parse_url(spec.url)):
         return ()
     return (Sent(to=str(url.destination), out=out, back=back),)
 
 
 class Servers:
-    """Use as an async context; what it started ends with it."""
+    """An async context manager; on exit it ends every server it started."""
 
     def __init__(self, specs: Sequence[ServerSpec], world: World, limits: Limits | None = None) -> None:
         self._specs = {spec.name: spec for spec in specs}
@@ -220,7 +220,7 @@ class Servers:
                 await self.close()
         finally:
             self._tasks.cancel_scope.cancel()
-            # An error of the body reaches the caller unchanged.
+            # Pass no error to the task group, so that an error of the body reaches the caller unchanged.
             await self._tasks.__aexit__(None, None, None)
 
     @property
@@ -231,7 +231,7 @@ class Servers:
         return self._life(name).status()
 
     async def start(self, *names: str) -> Mapping[str, str]:
-        """Start these side by side, all if none is named. Those that did not start, and why."""
+        """Start these servers concurrently, all if none is named. Return those that failed, with the reason."""
         failed: dict[str, str] = {}
 
         async def start(name: str) -> None:
@@ -246,44 +246,44 @@ class Servers:
         return failed
 
     async def tools(self, name: str) -> tuple[AnyTool, ...]:
-        """What it offers, of what the user agreed to. Connects; raises BadCall if that fails."""
+        """Connect, and return the tools the user agreed to that the server still offers. Raises BadCall."""
         await self._life(name).connect()
         return self.pinned_tools(name) or ()
 
     def pinned_tools(self, name: str) -> tuple[AnyTool, ...] | None:
-        """What the user agreed to, without starting anything; None if the server was never seen.
+        """Return the tools the user agreed to, without starting the server; None if it was never started.
 
-        A call connects. Where the server turns out to describe the tool otherwise, nothing is called.
+        A call connects. If the server then describes the tool differently, the call fails.
         """
         life = self._life(name)
         pinned = life.load_pinned()
         return pinned and offered_tools(life, pinned, self._limits, is_trusted=self.is_trusted(name))
 
     def is_trusted(self, name: str) -> bool:
-        """Whether the user has agreed to what it says of its tools."""
+        """True if the user trusts the server's annotations of its tools."""
         return self._world.pins.is_trusted(name)
 
     def line(
         self, name: str, speech: Speech, peer: Peer, *, like: Line | None = None
     ) -> AbstractAsyncContextManager[Line]:
-        """Its own protocol, word for word, over a connection of its own.
+        """Open a separate connection over which `peer` uses the server's protocol unchanged.
 
-        Raises BadCall, and MCPError where it refuses to speak so. `like`: a line to the same server that was looked at.
+        `like` is a line to the same server whose listing is copied. Raises BadCall, and MCPError if the server refuses.
         """
         from pinfold.tools.mcp.passthrough import line_to
 
         return line_to(self._life(name).spec, self._world, self._limits, speech, peer, like=like)
 
     def difference(self, name: str) -> Difference:
-        """Between what the user agreed to and what the server last said; none if it was not asked."""
+        """Return how the server's last listing differs from the agreed one; empty if it was not read yet."""
         return self._life(name).difference()
 
     def accept(self, name: str) -> None:
-        """What the server last said is what the user agrees to."""
+        """Record that the user agrees to the server's last listing."""
         self._life(name).accept()
 
     async def close(self) -> None:
-        """End all of them. Later calls fail."""
+        """End all servers. Later calls fail."""
         for life in self._lives.values():
             life.stop()
         with anyio.move_on_after(self._limits.close_s * 2):

@@ -1,4 +1,4 @@
-"""An MCP server as the user configured it. Starts nothing."""
+"""Reads the user's configuration of MCP servers. Starts nothing."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pinfold.tools.arguments import describe_misfit
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 Grant: TypeAlias = Literal["code", "client_credentials"]
-"""`code`: the user signs in with a browser. `client_credentials`: the server knows a secret of ours."""
+"""`code`: the user signs in with a browser. `client_credentials`: sign-in with a shared secret."""
 TIMEOUT_S = 60.0
 
 
 class OAuth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the user configured about a server's sign-in. All of it is optional: most servers provide it themselves."""
+    """The user's settings for a server's sign-in. All are optional: most servers announce them."""
 
     grant: Grant = "code"
     client_id: str = ""
@@ -35,7 +35,7 @@ class OAuth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     issuer: str = ""
     """The authorisation server that the secret is for, and the only one it is sent to."""
     callback_port: Annotated[int, Meta(ge=0, lt=1 << 16)] = 0
-    """Port on the loopback address to which the browser returns; 0: any."""
+    """Loopback port to which the browser returns; 0 for any free one."""
 
     def __repr__(self) -> str:
         return f"OAuth({self.grant})"
@@ -46,7 +46,7 @@ class ServerSpec:
     """One entry of `mcpServers`."""
 
     name: str
-    """The module of `servers` in which code finds its tools."""
+    """The module of `servers` with its tools."""
     transport: Transport
     command: str = ""
     args: tuple[str, ...] = ()
@@ -57,29 +57,29 @@ class ServerSpec:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     oauth: OAuth | None = None
     allow_http: bool = False
-    """Use plain http with another machine, so that anyone on the way can read and change everything."""
+    """Allow plain http to another machine, although others on the network can then read and change everything."""
     reach: Reach | None = None
-    """What the user says it needs. With `nothing`, `workspace`, or `network` and hosts, it runs in its own sandbox."""
+    """Reach given by the user. With `nothing`, `workspace`, or `network` and hosts, it runs in its own sandbox."""
     hosts: tuple[str, ...] = ()
     """Hosts the sandboxed server may contact."""
     timeout_s: float = TIMEOUT_S
     origin: str = ""
-    """The file that names it."""
+    """The file that configures it."""
     is_confined: bool = False
-    """A project file names it, and the user gave it no more than a sandbox with the project's folder."""
+    """True if a project file configures it and the user granted only a sandbox with the project's folder."""
     wants: str = ""
-    """What it asks for beyond what it was given."""
+    """What it requests beyond what it was granted."""
     gives: str = ""
-    """The options of `pinfold mcp trust` that would give it that."""
+    """The options of `pinfold mcp trust` that would grant it that."""
 
     def folders(self) -> list[Path]:
-        """Folders that its arguments name: it should work there, not in the current folder."""
+        """Return the folders named in its arguments: it should work there, not in the current folder."""
         named = (Path(argument) for argument in self.args)
         return [path for path in named if path.is_absolute() and path.is_dir()]
 
 
 def module_name(entry: str) -> str:
-    """The name in Python of an entry of `mcpServers`: `brave-search` is `servers.brave_search`; empty if it has none."""
+    """Return the Python name of an `mcpServers` entry: `brave-search` is `servers.brave_search`; empty if none."""
     name = re.sub(r"[-. ]", "_", entry)
     if name[:1].isdigit():
         name = f"_{name}"
@@ -103,12 +103,12 @@ _OTHERS = frozenset(
         *("gallery", "icon", "id", "name", "note", "timeout", "tools", "trust", "version", "$schema"),
     }
 )
-"""Keys of other clients: ignored, and no fault."""
+"""Keys of other MCP clients, ignored without a warning."""
 _TAKEN = frozenset({"search"})
 """Names that the package `servers` uses itself."""
 _NAMES = {"env": re.compile(r"[^=\0]+"), "headers": re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")}
 _Plain: TypeAlias = str | int | float
-"""Numbers are taken as they are written: `"PORT": 3000` means what it says."""
+"""A text, or a number to be used as text, as in `"PORT": 3000`."""
 
 
 class _Entry(Struct):
@@ -132,11 +132,11 @@ class _Fault(Exception):
 
 
 class _Twice:
-    """Stands for the value of a key that is there more than once."""
+    """Stands for the value of a duplicate key."""
 
 
 def read_servers(data: bytes, origin: str) -> tuple[tuple[ServerSpec, ...], tuple[str, ...]]:
-    """The servers of a file, and one line for each thing that is wrong with it. A bad entry spoils no other."""
+    """Read the servers of a file; return them and one line for each fault. A bad entry does not affect the others."""
     faults: list[str] = []
     found: dict[str, ServerSpec] = {}
     try:
@@ -178,9 +178,9 @@ def is_loopback(url: Url) -> bool:
 
 
 def why_not_led_to(url: Url, home: Url) -> str | None:
-    """Why a server at `home` may not send Pinfold or a browser there; None if it may.
+    """Return why a server at `home` may not direct Pinfold or a browser to `url`; None if it may.
 
-    Any https address is fine, but this machine and its network only if the server is there itself.
+    Any https address is allowed, except this machine and its network, unless the server itself runs there.
     """
     to = url.destination
     if to == home.destination and url.scheme == home.scheme:

@@ -1,6 +1,6 @@
-"""The way to a server and back: standard streams, or HTTP with one client each, which sends its credentials nowhere else.
+"""Transports to a server: standard streams, or HTTP with one client per server, so that credentials go nowhere else.
 
-Messages are counted: a flood ends the connection, and nothing else.
+Messages are counted: a flood ends this connection only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pinfold.tools.mcp.spec import ServerSpec, is_loopback, why_not_led_to
 from pinfold.tools.results import BadCall
 
 Streams: TypeAlias = tuple[Any, Any]
-"""What a transport of the SDK gives: one to read messages from, one to write them to. The SDK has no public type for them."""
+"""The read and write streams of a transport. The SDK has no public type for them."""
 
 
 class Over:
@@ -40,10 +40,10 @@ class Over:
         self.event = anyio.Event()
         self.why = ""
         self.status = 0
-        """The last HTTP status that was no good, which the SDK does not tell."""
+        """The last HTTP error status, which the SDK does not report."""
 
     def end(self, why: str) -> None:
-        """The first reason is kept."""
+        """Record the end; only the first reason is kept."""
         if not self.event.is_set():
             self.why = why
             self.event.set()
@@ -54,7 +54,7 @@ class Watch:
         self.over = over
         self.limits = limits
         self.on_resume: Callable[[], Awaitable[None]] | None = None
-        """Called when a stream that the server ended is resumed."""
+        """Called when an event stream that the server ended is resumed."""
         self._asked: set[str] = set()
         self._since = -1e9
         self._count = 0
@@ -65,7 +65,7 @@ class Watch:
             self._asked.add(str(message.id))
 
     def comes_in(self, message: types.JSONRPCMessage | Exception | None, size: int = 0) -> bool:
-        """False once there is too much. The first answer to each of our requests is free; everything else counts."""
+        """Count a message; return False once there are too many. The first answer to each request does not count."""
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and str(message.id) in self._asked:
             self._asked.discard(str(message.id))
             return True
@@ -83,7 +83,7 @@ class Watch:
 
 
 class WatchedReading(ObjectReceiveStream[SessionMessage | Exception]):
-    """Ends as a stream does when the watch has seen enough."""
+    """A receiving stream that ends when the watch has counted too many messages."""
 
     def __init__(self, inner: Any, watch: Watch) -> None:
         self._inner = inner
@@ -121,7 +121,7 @@ class WatchedWriting(ObjectSendStream[SessionMessage]):
 
 
 _LAST_WORDS_S = 1.0
-"""Time for a program whose output has ended to exit, so that its exit code is known."""
+"""Wait for a program to exit after its output has ended, to learn its exit code."""
 _QUOTED = 120
 _SAID_LINES = 5
 
@@ -188,7 +188,7 @@ async def _write(process: Process, to_it: MemoryObjectReceiveStream[SessionMessa
 
 
 def _decode(line: bytes) -> types.JSONRPCMessage | None:
-    """An answer that cannot be read still ends the request: no better one will come."""
+    """Parse a line; None if it is no message. An unreadable answer becomes an error, so that its request ends."""
     with suppress(ValidationError):
         return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     try:
@@ -222,7 +222,7 @@ def _quote_line(line: bytes) -> str:
 
 
 UNSENT = "pinfold: not sent"
-"""Marks an error of our own: the server never got the request."""
+"""Marks an error made here for a request that the server never got."""
 UNKNOWN = "pinfold: sent, and not answered"
 _CONNECT_S = 30.0
 _UNSENT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
@@ -233,7 +233,7 @@ async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) ->
     client = HttpClient(spec, watch, auth)
     async with AsyncExitStack() as stack:
         if spec.transport == "sse":
-            # This transport makes its client itself, and closes it.
+            # This transport creates and closes the client itself.
             def make_client(**_: object) -> httpx2.AsyncClient:
                 return client
 
@@ -246,7 +246,7 @@ async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) ->
 
 
 class HttpClient(httpx2.AsyncClient):
-    """Turns the failure of one request into an answer to it: the SDK would end all of them."""
+    """Turns the failure of a request into an error answer to it; the SDK would end the whole connection."""
 
     def __init__(self, spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) -> None:
         self._home = checked_url(spec)
@@ -255,7 +255,7 @@ class HttpClient(httpx2.AsyncClient):
         self._opened: list[float] = []
         silent_s = watch.limits.total_s(spec.timeout_s) + _CONNECT_S
         super().__init__(
-            # What is not compressed cannot be a bomb.
+            # Without compression there are no decompression bombs.
             headers={**spec.headers, "accept-encoding": "identity"},
             auth=auth,
             timeout=httpx2.Timeout(_CONNECT_S, read=silent_s),
@@ -266,10 +266,10 @@ class HttpClient(httpx2.AsyncClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         over = self._watch.over
         if over.event.is_set():
-            # A user who declined to sign in is not asked again by the same attempt.
+            # Once the user has declined to sign in, this attempt must not ask again.
             return self._answer(request, over.why, unsent=True, error=httpx2.ConnectError(over.why))
         if request.method == "DELETE":
-            # Ending the session is a courtesy; it gets little time.
+            # Ending the session is optional, so it gets little time.
             limits = dict.fromkeys(("connect", "read", "write", "pool"), self._watch.limits.close_s)
             request.extensions = {**request.extensions, "timeout": limits}
         if request.method == "GET" and request.headers.get("accept") == "text/event-stream":
@@ -289,7 +289,7 @@ class HttpClient(httpx2.AsyncClient):
 
     def _answer(self, request: httpx2.Request, words: str, *, unsent: bool, error: Exception) -> httpx2.Response:
         if unsent or self._is_sse:
-            # The server is unreachable: other requests are lost as well, and the next use starts anew.
+            # The server is unreachable: end the connection, so that the next use opens a new one.
             self._watch.over.end(words)
         if request.method != "POST" or self._is_sse:
             raise error
@@ -298,7 +298,7 @@ class HttpClient(httpx2.AsyncClient):
         return httpx2.Response(502, json=body, request=request)
 
     def _open_stream(self, request: httpx2.Request) -> None:
-        """A stream may stay silent, but may not be reopened all the time."""
+        """Allow a stream to stay silent, but end the connection if streams are reopened too often."""
         limits, now = self._watch.limits, anyio.current_time()
         self._opened = [at for at in self._opened if now - at < limits.window_s]
         self._opened.append(now)
@@ -310,7 +310,7 @@ class HttpClient(httpx2.AsyncClient):
         request.extensions = {**request.extensions, "timeout": {**timeout, "read": None}}
 
     async def _leaving(self, request: httpx2.Request) -> None:
-        """Refuse requests to this machine or its network, unless the server is there: sign-in goes where the server says."""
+        """Refuse requests to this machine or network unless the server is there: the server chooses sign-in URLs."""
         try:
             url = parse_url(str(request.url))
         except BadDestination as error:
@@ -333,7 +333,7 @@ class HttpClient(httpx2.AsyncClient):
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """A body with a size limit: for the whole, or for each window of a stream."""
+    """A response body with a size limit: in total, or per window for an event stream."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, watch: Watch, *, is_stream: bool) -> None:
         self._inner = inner
@@ -358,7 +358,7 @@ class _Counted(httpx2.AsyncByteStream):
                     raise httpx2.StreamError(words)
                 yield chunk
         except httpx2.TransportError as error:
-            # The SDK treats this error as a broken answer; any other would end the whole connection.
+            # The SDK treats StreamError as a broken answer; any other error would end the whole connection.
             raise httpx2.StreamError(f"the answer broke off: {_words(error)}") from error
 
     async def aclose(self) -> None:
@@ -366,7 +366,7 @@ class _Counted(httpx2.AsyncByteStream):
 
 
 def checked_url(spec: ServerSpec) -> Url:
-    """Raises BadCall where nothing may be sent."""
+    """Return the server's URL. Raises BadCall if nothing may be sent to it."""
     try:
         url = parse_url(spec.url)
     except BadDestination as error:

@@ -1,4 +1,4 @@
-"""What a server answers, as values for code and as text for the model."""
+"""Converts a server's answers to values for code and text for the model."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pinfold.tools.mcp.schema_check import Shape
 from pinfold.tools.results import BadCall, Result
 
 TOLD = 4_000
-"""Characters of a tool's own complaint."""
+"""Maximum characters of a tool's own error message."""
 _Part: TypeAlias = types.ContentBlock | types.TextResourceContents | types.BlobResourceContents
 
 
 def of_call(result: types.CallToolResult, shape: Shape | None) -> Result:
-    """What a tool gave; BadCall with its own words where it says that it failed.
+    """Convert the result of a tool call. Raises BadCall with the tool's message if it reports an error.
 
-    `shape` is what it said its structured values look like.
+    `shape` is the tool's output schema.
     """
     if result.is_error:
         said = "\n".join(map(_describe, result.content)).strip()
@@ -49,7 +49,7 @@ def of_resource(result: types.ReadResourceResult) -> Result:
 
 
 def _join(parts: Sequence[_Part]) -> Result:
-    """One part gives its bare value; of several, each says what it is."""
+    """Join parts. A single part becomes its bare value; several become a list of values labelled by kind."""
     if not parts:
         return Result(text="(nothing)", value=None)
     value = _value(parts[0]) if len(parts) == 1 else [_labelled_value(part) for part in parts]
@@ -66,13 +66,13 @@ def of_prompt(result: types.GetPromptResult) -> Result:
 
 
 def of_listing(listed: Sequence[BaseModel]) -> Result:
-    """Resources, templates or prompts as they are described."""
+    """Convert a list of resources, templates or prompts."""
     value = [_plain(one) for one in listed]
     return Result(text=_as_text(value), value=value)
 
 
 def _parse_value(text: str) -> Json:
-    """An object or an array is meant as one; anything else is text as it stands."""
+    """Parse text that is a JSON object or array; return any other text unchanged."""
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
@@ -94,7 +94,7 @@ def _value(part: _Part) -> Json:
 
 
 def _labelled_value(part: _Part) -> Json:
-    """Where there are several, each says what it is; text is text."""
+    """Return a part's value with its kind; plain text stays plain text."""
     match part:
         case types.ImageContent() | types.AudioContent():
             return {"type": part.type, "mime": part.mime_type, "data": _value(part)}

@@ -1,1 +1,1 @@
-"""Skills in the open format of SKILL.md, and functions that can become one. Pure: reads no disk and runs no code of a skill."""
+"""Skills in the open SKILL.md format, and functions that can become skills. Pure: reads no files, runs no code."""

@@ -1,4 +1,4 @@
-"""Cuts one function out of a file with all it needs of that file, and checks that its source names nothing it must not."""
+"""Extracts a function with everything it needs from its file, and checks that the source uses no forbidden names."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _CHANGES = frozenset(
         *("add", "discard", "update", "setdefault"),
     )
 )
-"""Methods that change what they are called on."""
+"""Methods that change the object they are called on."""
 
 
 class FunctionSlice(Struct, frozen=True, kw_only=True):
     source: str
     function: ast.FunctionDef | ast.AsyncFunctionDef
     needs: tuple[str, ...]
-    """Names of the file that came with it."""
+    """Other names of the file that were extracted with it."""
 
 
 def slice_function(source: str, name: str, file: str) -> FunctionSlice:
-    """Raises BadTool: why the function cannot stand alone, and what to change."""
+    """Extract a function. Raises BadTool with why it cannot stand alone, and what to change."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -65,7 +65,7 @@ def _why_not_found(tree: ast.Module, name: str, file: str) -> str:
 
 
 def _bindings(tree: ast.Module) -> Mapping[str, list[ast.stmt]]:
-    """Each name of the top level with all statements that bind it, those inside of others included."""
+    """Map each top-level name to the statements that bind it, also within `if`, `for` and the like."""
     bound: dict[str, list[ast.stmt]] = {}
     for statement in tree.body:
         for name in _bound_by(statement):
@@ -80,7 +80,7 @@ def _bound_by(statement: ast.stmt) -> Iterator[str]:
         case ast.Import(names=names) | ast.ImportFrom(names=names):
             yield from ((one.asname or one.name).partition(".")[0] for one in names)
         case _:
-            # Names only: what is bound in a function below is not bound here.
+            # Nested scopes are skipped: names bound inside a function are not bound here.
             for node in _walk_without_scopes(statement):
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
                     yield node.id
@@ -98,7 +98,7 @@ def _walk_without_scopes(node: ast.AST) -> Iterator[ast.AST]:
 def _collect(
     name: str, bound: Mapping[str, list[ast.stmt]], needed: dict[str, ast.stmt], source: str, file: str
 ) -> None:
-    """Put the statement that binds a name, and those of all it uses, into `needed`."""
+    """Add to `needed` the statement that binds a name and, recursively, those of the names it uses."""
     waiting = [name]
     while waiting:
         name = waiting.pop()
@@ -122,7 +122,7 @@ def _collect(
 
 
 def _used_by(statement: ast.stmt, source: str) -> set[str]:
-    """Names of the module that a statement reads."""
+    """Return the module-level names that a statement reads."""
     if isinstance(statement, _IMPORTS):
         return set()
     top = symtable.symtable(_join([statement], source), "<function>", "exec")
@@ -136,7 +136,7 @@ def _used_by(statement: ast.stmt, source: str) -> set[str]:
 
 
 def _refuse_changed_globals(needed: Mapping[str, ast.stmt]) -> None:
-    """A call must not leave anything behind for the next one."""
+    """Refuse functions that change globals: a call must not affect later ones."""
     names = {name for name, one in needed.items() if isinstance(one, ast.Assign | ast.AnnAssign)}
     for statement in {*needed.values()}:
         if not isinstance(statement, _DEFINITIONS):
@@ -155,7 +155,7 @@ def _refuse_changed_globals(needed: Mapping[str, ast.stmt]) -> None:
 
 
 def _changed(node: ast.AST) -> str:
-    """The name of what a node changes in place; empty if it changes nothing."""
+    """Return the name of the variable a node changes in place; empty if it changes none."""
     match node:
         case (
             ast.Subscript(value=value, ctx=ast.Store() | ast.Del())
@@ -177,7 +177,7 @@ def _locals(function: ast.AST) -> set[str]:
 
 
 def _import_of(statement: ast.stmt, needed: Mapping[str, ast.stmt]) -> ast.stmt:
-    """An import without the names that are not used."""
+    """Drop unused names from an import; return other statements unchanged."""
     if not isinstance(statement, _IMPORTS):
         return statement
     mine = {name for name, one in needed.items() if one is statement}
@@ -187,7 +187,7 @@ def _import_of(statement: ast.stmt, needed: Mapping[str, ast.stmt]) -> ast.stmt:
 
 
 def _join(statements: list[ast.stmt], source: str) -> str:
-    """The statements as they are written, two empty lines around definitions."""
+    """Join the source of the statements, with two empty lines around definitions."""
     parts: list[str] = []
     lines = source.splitlines(keepends=True)
     for one in statements:
@@ -203,13 +203,13 @@ def _join(statements: list[ast.stmt], source: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-# What the source must not name. The sandbox holds it to that when it runs; here is the reason in words.
+# Names the source must not use. The sandbox enforces this at run time; here the author is told the reason.
 
 Effects: TypeAlias = Literal["none", "files"]
-"""`none`: a result from its arguments alone. `files`: it also reads and writes files of the workspace."""
+"""`none`: the result depends on the arguments alone. `files`: it also reads and writes files of the workspace."""
 EFFECTS: tuple[Effects, ...] = get_args(Effects)
 MAX_SOURCE = 20_000
-"""Characters: a person must be able to read it before they agree."""
+"""Characters; the user must be able to read the source before agreeing to it."""
 
 _NETWORK = (
     *("socket", "ssl", "http.client", "http.server", "urllib.request", "urllib3", "requests", "httpx", "httpx2"),
@@ -240,7 +240,7 @@ _DUNDERS = frozenset({"__init__", "__name__", "__len__", "__doc__", "__post_init
 
 
 def check_source(source: str, effects: Effects) -> None:
-    """Raises BadTool with the reason why a person should not be asked to agree to this."""
+    """Check the source before the user is asked to agree to it. Raises BadTool with the reason if it is refused."""
     if len(source) > MAX_SOURCE:
         raise BadTool(
             f"the function and what it needs have {len(source):,} characters; {MAX_SOURCE:,} is the most, for a person "
@@ -264,7 +264,7 @@ def _is_listed(name: str, listed: tuple[str, ...]) -> bool:
 
 
 def _names_used(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Each import and each name, in full: `from os import environ as e` makes `e` mean `os.environ`."""
+    """Yield imports and names with their line, in full: after `from os import environ as e`, `e` is `os.environ`."""
     means: dict[str, str] = {}
     stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     stored |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}

@@ -1,4 +1,4 @@
-"""Calls of a function that become its tests: from its docstring, from the session's cells, and as a skill keeps them."""
+"""Calls of a function that become its tests: found in its docstring and in the session's cells, stored with a skill."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from pinfold.events import Json, decode_json
 from pinfold.tools.results import BadTool
 
 MOST = 50
-"""Calls of one function."""
+"""Maximum number of calls per function."""
 _LONGEST = 4000
-"""Characters of a result that are compared."""
+"""Maximum characters of a result; longer ones are not compared."""
 _PLAIN = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Assert)
 _MAX_BYTES = 256 << 10
 
 
 Cell: TypeAlias = tuple[int, str, str | None]
-"""Its number, its code, and the text of its last expression."""
+"""A cell's number, its code, and the text of its last expression."""
 
 
 class RecordedCall(Struct, frozen=True, kw_only=True):
     args: dict[str, Json]
     origin: str
-    """Where it was made, such as `cell 3`."""
+    """Where the call was found, such as `cell 3`."""
     shown: str | None = None
-    """The result as Python writes it, if it is known from there."""
+    """The repr of the result, if the origin shows it."""
     returns: Json = None
-    """The result as JSON, once it was tried."""
+    """The result as JSON, once the call was run as a test."""
 
 
 def read_calls(data: bytes, source: str) -> tuple[RecordedCall, ...]:
-    """As a skill keeps them. Raises BadTool."""
+    """Parse the calls stored with a skill. Raises BadTool."""
     try:
         if len(data) > _MAX_BYTES:
             raise BadTool(f"{source}: it is larger than {_MAX_BYTES >> 10} kB")
@@ -51,8 +51,8 @@ def write_calls(calls: Iterable[RecordedCall]) -> bytes:
 
 
 def calls_in_docstring(docstring: str, name: str, parameters: tuple[str, ...]) -> list[RecordedCall]:
-    """Of `>>> name(...)` lines with plain arguments, and what stands below them."""
-    import doctest  # takes a while
+    """Find `>>> name(...)` lines with plain arguments, and the results below them."""
+    import doctest  # slow to import
 
     try:
         examples = doctest.DocTestParser().get_examples(docstring)
@@ -71,9 +71,9 @@ def calls_in_docstring(docstring: str, name: str, parameters: tuple[str, ...]) -
 
 
 def calls_in_cells(cells: Iterable[Cell], name: str, parameters: tuple[str, ...], file: str) -> list[RecordedCall]:
-    """From cells that went well.
+    """Find calls in cells that succeeded.
 
-    A cell that defines the function, or names its file, may have changed it: calls before that no longer count.
+    A cell that defines the function, or names its file, may have changed it: earlier calls no longer count.
     """
     found: list[RecordedCall] = []
     for number, code, value in cells:
@@ -96,7 +96,7 @@ def calls_in_cells(cells: Iterable[Cell], name: str, parameters: tuple[str, ...]
 
 
 def _walk_certain(node: ast.AST) -> Iterator[ast.AST]:
-    """What surely ran, and raised nothing, in a cell that went well."""
+    """Yield the nodes that certainly ran, without an error, in a cell that succeeded."""
     for below in ast.iter_child_nodes(node):
         if not isinstance(below, ast.stmt | ast.Lambda | ast.IfExp | ast.BoolOp) or isinstance(below, _PLAIN):
             yield below
@@ -114,7 +114,7 @@ def _is_call_of(call: ast.Call, name: str, file: str) -> bool:
 
 
 def _constants(tree: ast.Module, calls: Iterable[ast.Call]) -> dict[str, Json]:
-    """Variables that a cell binds to a plain value and uses for nothing but these calls, so that they are still the same."""
+    """Return variables bound to a plain value and used only in these calls, so that the value cannot have changed."""
     uses = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     for call in calls:
         given = [*call.args, *(one.value for one in call.keywords)]
@@ -137,7 +137,7 @@ def _parse(code: str) -> ast.Module | None:
 
 
 def _arguments(call: ast.Call, parameters: tuple[str, ...], known: Mapping[str, Json]) -> dict[str, Json] | None:
-    """By name, of a call with plain values; None for anything else."""
+    """Return a call's arguments by name; None unless all are plain values."""
     if len(call.args) > len(parameters):
         return None
     pairs = [*zip(parameters, call.args, strict=False), *((one.arg or "", one.value) for one in call.keywords)]
@@ -147,7 +147,7 @@ def _arguments(call: ast.Call, parameters: tuple[str, ...], known: Mapping[str, 
 
 
 def _literal(node: ast.expr, known: Mapping[str, Json]) -> Json:
-    """The value of an expression that JSON can hold, or `_UNKNOWN`."""
+    """Return an expression's value if JSON can hold it, else `_UNKNOWN`."""
     if isinstance(node, ast.Name):
         return known.get(node.id, _UNKNOWN)
     try:

@@ -1,4 +1,4 @@
-"""A function's signature as the schema of a tool, read from its source. Nothing of it is run."""
+"""Reads a function's signature from its source, as the schema of a tool. Runs none of the code."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 class Signature(Struct, frozen=True, kw_only=True):
     arguments: tuple[Argument, ...]
     described: Described
-    """By its docstring."""
+    """Description from its docstring."""
     docstring: str
     written: str
-    """As the source has it: `(prices: list[float], period: int = 14) -> list[float]`."""
+    """Source of the signature: `(prices: list[float], period: int = 14) -> list[float]`."""
     returns: Mapping[str, Json] | None = None
 
     @property
@@ -47,7 +47,7 @@ def _no_model() -> Any:
 
 
 def read_signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:
-    """Raises BadTool with what to change."""
+    """Read a signature. Raises BadTool with what to change."""
     name, given = function.name, function.args
     if isinstance(function, ast.AsyncFunctionDef) or _yields(function):
         raise BadTool(f"{name} is async or yields; return a list or a value instead")
@@ -92,7 +92,7 @@ def _default(node: ast.expr, what: str) -> object:
 
 
 def _type_of(node: ast.expr | None, what: str, *, is_result: bool = False) -> Hint:
-    """The type that an annotation names, without evaluating it. Raises BadTool."""
+    """Return the type that an annotation names, without evaluating it. Raises BadTool."""
     match node:
         case None if is_result:
             return Any
@@ -133,7 +133,7 @@ def _generic(name: str, inner: ast.expr, what: str, is_result: bool) -> Hint:
 
 
 def _union(members: list[Hint]) -> Hint:
-    """None last, as schemas have it."""
+    """Return the union of the types, None last as in schemas."""
     if Any in members:
         return Any
     plain = [member for member in members if member is not None]

@@ -1,4 +1,5 @@
-"""SKILL.md: YAML between two lines of `---`, then the text for the model (agentskills.io); and its line of the prompt."""
+"""Reads and writes SKILL.md (agentskills.io): YAML between two `---` lines, then text for the model. Also the prompt
+that lists skills."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _FRONT = re.compile(rb"\s*---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE)
 
 LINE_TOKENS = 40
-"""Of the line of one skill, at most; a longer description is cut."""
+"""Maximum tokens of a skill's line in the prompt; a longer description is cut."""
 LISTED = 40
-"""Skills that the prompt lists."""
+"""Maximum number of skills in the prompt."""
 _INTRODUCTION = (
     "Skills: before a task that one fits, read it: `from servers.skills import read_skill; read_skill(NAME)`. "
     "Its files are in {place}/NAME.\n"
@@ -48,11 +49,11 @@ class SkillFile(Struct, frozen=True, kw_only=True):
     body: str = ""
     metadata: Mapping[str, str] = {}
     allowed_tools: tuple[str, ...] = ()
-    """What it says it uses. It allows nothing: policy judges every call as always."""
+    """The tools it says it uses. This allows nothing: policy judges every call as usual."""
 
 
 def check_name(name: str, source: str) -> str:
-    """The name, or BadTool."""
+    """Return the name. Raises BadTool if it is not valid."""
     if len(name) > NAME_CHARS or not _NAME.fullmatch(name):
         raise BadTool(
             f"{source}: {name[:80]!r} cannot be a skill's name: use up to {NAME_CHARS} small letters, digits and single "
@@ -62,7 +63,7 @@ def check_name(name: str, source: str) -> str:
 
 
 def parse_skill(data: bytes, folder: str) -> SkillFile:
-    """The file of the skill in the folder of that name. Raises BadTool: where, what and how to fix it, in one line."""
+    """Parse the file of the skill in `folder`. Raises BadTool with place, fault and fix in one line."""
     source = f"{folder}/{SKILL}"
     found = _FRONT.match(data.removeprefix(b"\xef\xbb\xbf"))
     if found is None:
@@ -91,7 +92,7 @@ def parse_skill(data: bytes, folder: str) -> SkillFile:
 
 
 def format_skill(skill: SkillFile) -> str:
-    """The file of a skill."""
+    """Return the content of a skill's file."""
     lines = ["---", f"name: {skill.name}", f"description: {_quote(skill.description)}"]
     if skill.metadata:
         lines += ["metadata:", *(f"  {key}: {_quote(value)}" for key, value in skill.metadata.items())]
@@ -110,9 +111,9 @@ def skills_prompt(
     native: Sequence[str] = (),
     can_call: bool = True,
 ) -> str:
-    """Each with its description; empty if there are none. `place`: where code finds the folders of skills.
+    """List skills and functions with their descriptions; empty if there are none.
 
-    `native`: names of functions whose description comes with the request, as a tool's.
+    `place` is the path of the skills' folders for code. `native` are functions sent as tools of their own.
     """
     heading = (_INTRODUCTION if can_call else _IN_FILES).format(place=place)
     offered = _NATIVE.format(_ALSO_IN_CODE if can_call else "", ", ".join(native)) if native else ""
@@ -127,8 +128,8 @@ def _section(heading: str, described: Sequence[tuple[str, str]]) -> str:
 
 
 def cut_line(text: str) -> str:
-    """Cut to the tokens that one skill may cost."""
-    room = LINE_TOKENS - 2.0  # for the sign that it was cut, and the end of the line
+    """Cut a text to the tokens that one skill may use."""
+    room = LINE_TOKENS - 2.0  # for the ellipsis and the end of the line
     kept = ""
     for piece in _PIECES.findall(text):
         room -= _estimate_tokens(piece)
@@ -139,11 +140,11 @@ def cut_line(text: str) -> str:
 
 
 def _estimate_tokens(piece: str) -> float:
-    """More than a tokenizer of today makes of a word, a number or a sign, as a rule."""
+    """Estimate the tokens of a word, number or sign; usually more than a current tokenizer would count."""
     if piece.isspace():
         return 0
     if not piece.isascii():
         return 3 if piece > "\uffff" else len(piece.encode()) / 2
-    if piece.isalpha():  # a capital letter makes a long word a rare one
+    if piece.isalpha():  # capitalized long words are rare and take more tokens
         return max(1.0, len(piece) / 3) if piece[0].isupper() else 1 + max(0, len(piece) - 6) / 3
     return len(piece) / 2 if piece.isdigit() else 1

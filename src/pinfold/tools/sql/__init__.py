@@ -1,1 +1,1 @@
-"""The user's databases, read from code: statements that only read, rows as Arrow, passwords on the host."""
+"""Read-only access to the user's databases from code: rows come as Arrow, passwords stay on the host."""

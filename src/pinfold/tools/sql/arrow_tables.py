@@ -1,4 +1,4 @@
-"""Results as Arrow tables: bounded in rows and bytes, exact in their types, and shown to the model as a short preview."""
+"""Query results as Arrow tables, bounded in rows and bytes, with exact types; and their preview for the model."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")
 
 PyArrow: TypeAlias = Any
-"""A table, a column, a type: of pyarrow, which has no types."""
+"""Any pyarrow object, such as a table, column or type; pyarrow has no type annotations."""
 TRUNCATED = b"pinfold:truncated"
-"""In a table's metadata: why it does not hold all rows."""
+"""Key in a table's metadata for the reason why rows are missing."""
 MIXED = "mixed: numbers, texts or bytes; each is given as text"
 _EXACT = 1 << 53
-"""Whole numbers up to here are exact as floating point."""
+"""Integers up to this are exact as floating point."""
 _MIXED_TYPE = pa.large_string()
-"""Marks a mixed column, whose values became text; a column that was text from the start is `pa.string()`."""
+"""Marks a mixed column, whose values were converted to text; a column of text is `pa.string()`."""
 _NARROW_DIGITS, _WIDE_DIGITS = 38, 76
 """Digits that Arrow's two decimal types hold."""
 _DEFAULT_SCALE = 10
-"""Digits after the point where a column has no values."""
+"""Digits after the point for a column without values."""
 _NOT_DECIMAL = ["nan", "inf", "-inf", "NaN", "Infinity", "-Infinity"]
 _MOST_DAYS = 2_000_000_000
 _MOST_TICKS = 9_200_000_000_000_000_000
-"""Databases store infinity beyond these, whatever the unit."""
+"""Values beyond these limits are infinity in databases, whatever the unit."""
 PREVIEW_ROWS = 5
 PREVIEW_COLUMNS = 30
 CELL_CHARS = 40
@@ -53,7 +53,7 @@ class Gathered:
 def gather_rows(
     batches: Iterable[PyArrow], schema: PyArrow, bounds: Bounds, *, rows: int = 0, size: int = 0
 ) -> Gathered:
-    """Collect batches up to the bounds; reads at most one batch too many. `rows` and `size` were gathered before."""
+    """Collect batches up to the bounds; read at most one batch too many. `rows` and `size` were gathered before."""
     kept: list[PyArrow] = []
     cut = ""
     for batch in batches:
@@ -75,7 +75,7 @@ def gather_rows(
 
 
 def to_table(names: list[str], pieces: Iterable[Sequence[tuple[object, ...]]], bounds: Bounds) -> Gathered:
-    """Rows of Python values as a table; each column gets the narrowest type that holds all its values unchanged.
+    """Build a table from rows of Python values. Each column gets the narrowest type that holds all its values.
 
     SQLite has no column types, only value types, so they are found from the values.
     """
@@ -119,7 +119,7 @@ def _as_texts(values: Iterable[object]) -> Iterator[str | None]:
 
 
 def _common_type(chunks: list[PyArrow]) -> tuple[PyArrow, str]:
-    """The type of a column, and its `sql:type` if that says more."""
+    """Return the type of a column, and its `sql:type` if that says more."""
     types = {chunk.type for chunk in chunks if chunk.type != pa.null()}
     if not types:
         return pa.null() if chunks else pa.string(), ""
@@ -139,11 +139,11 @@ def _convert(chunk: PyArrow, target: PyArrow) -> PyArrow:
 
 
 def as_decimals(texts: PyArrow, typmod: int = -1) -> PyArrow:
-    """PostgreSQL's numeric texts as decimals, as narrow as holds the whole column.
+    """Convert PostgreSQL's numeric texts to the narrowest decimal type that holds the whole column.
 
     `typmod` is PostgreSQL's precision and scale. The column stays text if it has NaN, infinity or too many digits.
     """
-    # Both are 0 where the column declares none, or something unusual.
+    # Both are 0 if the column declares none, or an unusual combination.
     precision, after = ((typmod - 4) >> 16 & 0xFFFF, (typmod - 4) & 0x7FF) if typmod >= 4 else (0, 0)
     if after > precision:
         precision = after = 0
@@ -163,7 +163,7 @@ def as_decimals(texts: PyArrow, typmod: int = -1) -> PyArrow:
 
 
 def refuse_infinite(column: PyArrow, name: str) -> None:
-    """Raises Refused for a date or time of infinity: as a number it would silently be some day."""
+    """Raise Refused if a date or time is infinite: converted, it would silently become an ordinary date."""
     is_date = pa.types.is_date32(column.type)
     if not is_date and not pa.types.is_timestamp(column.type):
         return
@@ -174,7 +174,7 @@ def refuse_infinite(column: PyArrow, name: str) -> None:
 
 
 def preview(table: PyArrow, cut: str) -> str:
-    """What the model is shown: how many rows, which columns, and the first few. Bounded, whatever the table."""
+    """Return the text shown to the model: number of rows, columns, and the first rows. Bounded for any table."""
     head = f"{table.num_rows:,} {'row' if table.num_rows == 1 else 'rows'} x {table.num_columns:,} columns"
     if cut:
         head += f", CUT: {cut}; aggregate in SQL or select less to have all"
@@ -197,7 +197,7 @@ def _shown_value(item: PyArrow) -> str:
         return "null"
     try:
         value = item.as_py()
-    except (ValueError, OverflowError):  # days that Python's own calendar does not have
+    except (ValueError, OverflowError):  # a date outside the range of Python's datetime
         return str(item)
     return _cell(value.hex() if isinstance(value, bytes) else str(value))
 

@@ -1,4 +1,4 @@
-"""DuckDB, limited to reading by the library itself: a read-only file, no other file, no extension, locked settings."""
+"""DuckDB, limited to reading by the library itself: one read-only file, no extensions, locked settings."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ THREADS = 2
 MEMORY_MB = 1024
 _ROWS = 20_000
 _AS_TEXT = ("UHUGEINT", "BIGNUM", "VARINT", "BIT", "TIME WITH TIME ZONE", "TIMETZ", "GEOMETRY", "VARIANT")
-"""Types that would arrive as something else: a number too wide, a time without its zone."""
+"""Types that Arrow would change: numbers that are too wide, times that would lose their zone."""
 _NUMBERS = _AS_TEXT[:3]
 _LOCKED = ("temp_directory = ''", "enable_external_access = false", "lock_configuration = true")
-"""In this order: the last forbids any other."""
+"""Applied in this order: the last one forbids further settings."""
 
 
 class DuckDB(FileEngine):
     def __init__(self, source: Source) -> None:
-        """Raises Refused, DatabaseFault."""
+        """Open the file. Raises Refused, DatabaseFault."""
         super().__init__(source, duckdb.Error)
         opened = Opened(source, (".wal",))
         settings = {
@@ -51,7 +51,7 @@ class DuckDB(FileEngine):
             on_failure.pop_all()
 
     def cancel(self) -> None:
-        """From any thread."""
+        """Cancel the running query, from any thread."""
         with suppress(Exception):
             self._connection.interrupt()
 
@@ -60,7 +60,7 @@ class DuckDB(FileEngine):
             self._connection.close()
 
     def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered:
-        """Raises Refused, DatabaseFault."""
+        """Run a statement. Raises Refused, DatabaseFault."""
         with self._in_time(), self._faults():
             if statement.form == "told":
                 told = self._connection.sql(statement.text, params=params).to_arrow_table()
@@ -98,12 +98,12 @@ class DuckDB(FileEngine):
 
 
 def _cast(kind: str) -> str:
-    """The cast for a type that Arrow cannot carry unchanged."""
+    """Return the cast for a type that Arrow cannot carry unchanged; empty for others."""
     return "::VARCHAR" if any(re.search(rf"\b{name}\b", kind) for name in _AS_TEXT) else ""
 
 
 def _plain(found: Gathered, names: list[str], kinds: list[str]) -> Gathered:
-    """Restore the names that were asked for, and exact numbers."""
+    """Restore the requested column names and exact numbers."""
     columns: list[PyArrow] = []
     fields: list[PyArrow] = []
     for column, name, kind in zip(found.table.columns, names, kinds, strict=True):

@@ -1,4 +1,4 @@
-"""The databases there are drivers for, all asked alike: a request is read, run and put into a table. Runs in the worker."""
+"""One interface to all supported databases: parses a request, runs it, and returns a table. Runs in the worker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LISTINGS: dict[Kind, str] = {"postgresql": _POSTGRES, "sqlite": _SQLITE, "duckd
 
 
 def inventory(engine: Engine, source: Source) -> list[dict[str, Json]]:
-    """Each table with its columns; `rows` is the database's estimate, or None."""
+    """List the tables with their columns; `rows` is the database's estimate, or None."""
     found = engine.ask(_LISTINGS[source.kind])
     tables: list[dict[str, Json]] = []
     for row in found:
@@ -81,7 +81,7 @@ class Engine(Protocol):
 
 
 def open_engine(source: Source) -> Engine:
-    """Raises Refused, DatabaseFault, ImportError."""
+    """Open a database. Raises Refused, DatabaseFault, ImportError."""
     match source.kind:
         case "postgresql":
             from pinfold.tools.sql.postgres import Postgres
@@ -98,7 +98,7 @@ def open_engine(source: Source) -> Engine:
 
 
 def run_request(engine: Engine, source: Source, sql: str | None, params: Json, shelf: int) -> Told:
-    """Raises Refused, DatabaseFault."""
+    """Run a statement, or list the tables. Raises Refused, DatabaseFault."""
     if sql is None:
         return Told(value=inventory(engine, source))
     is_bound = source.kind == "postgresql"
@@ -153,7 +153,7 @@ def _marks(pieces: tuple[Piece, ...], sign: str) -> list[tuple[Piece, Piece]]:
     found: list[tuple[Piece, Piece]] = []
     for before, mark, name in zip((None, *pieces), pieces, pieces[1:], strict=False):
         touches = mark.text == sign and mark.end == name.start
-        # `x[1:n]` is a part of an array.
+        # In `x[1:n]`, `:n` is part of a slice.
         is_slice = sign == ":" and before is not None and before.end == mark.start and before.text != "("
         fits = name.text.isdigit() if sign == "$" else name.is_word
         if touches and fits and not is_slice:
@@ -162,7 +162,7 @@ def _marks(pieces: tuple[Piece, ...], sign: str) -> list[tuple[Piece, Piece]]:
 
 
 def literal(value: Json) -> str:
-    """A value as one writes it in PostgreSQL. Raises Refused."""
+    """Return a value as a PostgreSQL literal. Raises Refused."""
     match value:
         case None:
             return "NULL"

@@ -1,7 +1,7 @@
-"""Opens a database that is a file: that file and no other, whatever code does to its folder meanwhile.
+"""Opens a database file: that file and no other, even if code changes its folder meanwhile.
 
-Where the session's code can write, a name may be a link to a file outside its reach, and files beside the database (its
-journal) may be forged. The database is then opened without them, and the opened file is checked.
+In a folder where the session's code can write, the name may be a link to a file outside its reach, and the database's
+side files, such as its journal, may be forged. It is then opened without them, and the opened file is checked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_LINKS = 40
 
 
 class FileEngine:
-    """A database that is one file. Each statement opens it anew: an open file would keep others from writing it."""
+    """A database in one file. Each statement opens it anew: an open file would keep other programs from writing it."""
 
     def __init__(self, source: Source, error: type[Exception]) -> None:
         self._timeout_s = source.timeout_s
@@ -39,10 +39,10 @@ class FileEngine:
 
 
 class Opened:
-    """Made before the library opens the file; `check` runs after that and before anything is read."""
+    """Checks a database file: created before the library opens it; call `check` afterwards, before reading anything."""
 
     def __init__(self, source: Source, side_files: tuple[str, ...]) -> None:
-        """Raises Refused, DatabaseFault."""
+        """Check the file before it is opened. Raises Refused, DatabaseFault."""
         self.path = source.address.where
         folders = tuple(Path(folder).resolve() for folder in source.changeable)
         visited = _visited_paths(self.path)
@@ -65,7 +65,7 @@ class Opened:
         self._identity = (status.st_dev, status.st_ino)
 
     def check(self) -> None:
-        """Raises Refused unless the file that is open now is the one that was looked at."""
+        """Raise Refused unless the file now open is the one that was checked before."""
         if not self.is_changeable:
             return
         new = _open_files() - self._before
@@ -79,7 +79,7 @@ class Opened:
 
 
 def _visited_paths(path: str) -> list[Path]:
-    """Every path on the way to it, with links followed one by one."""
+    """Return every path visited on the way to `path`, following links one by one."""
     seen: list[Path] = []
     waiting = list(Path(path).parts)[1:]
     at = Path("/")
@@ -97,7 +97,7 @@ def _visited_paths(path: str) -> list[Path]:
 
 
 def _open_files() -> set[tuple[int, int]]:
-    """Regular files that this process holds open."""
+    """Return device and inode of the regular files this process holds open."""
     found: set[tuple[int, int]] = set()
     for fd in range(3, 256):
         try:

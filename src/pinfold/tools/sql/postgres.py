@@ -1,6 +1,6 @@
-"""PostgreSQL, limited to reading by the server: a read-only transaction, a time limit, and no powers beyond reading.
+"""PostgreSQL, limited to reading by the server: a read-only transaction, a time limit, and no privileges but reading.
 
-Nothing here relies on the statement's text having been checked.
+Nothing here relies on the check of the statement's text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONNECT_S = 10
 _BATCH = 4 << 20
 _POWERS = ("pg_execute_server_program", "pg_read_server_files", "pg_write_server_files")
 _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-# Once a query has been answered, no statement can make the transaction one that writes.
+# After its first query, a read-only transaction cannot be made writable any more.
 _STANDING = f"""
 SELECT current_setting('transaction_read_only') = 'on' AS holds, current_setting('is_superuser') = 'on' AS superuser,
   ARRAY(SELECT rolname::text FROM pg_roles WHERE rolname IN {_POWERS!r} AND pg_has_role(oid, 'MEMBER')) AS powers,
@@ -36,12 +36,12 @@ WHERE provolatile = 'v' AND prorettype <> 'tsm_handler'::regtype AND proname = A
 
 
 class Postgres:
-    """One connection, for one statement."""
+    """One connection, for one statement at a time."""
 
     def __init__(self, source: Source) -> None:
-        """Raises DatabaseFault where there is no way in."""
+        """Connect. Raises DatabaseFault."""
         self._source = source
-        # In the environment of a process that is this database's own: an address that an error quotes holds no password.
+        # Errors may quote the URL, so pass the password in the environment; this process serves only this database.
         if source.address.password:
             os.environ["PGPASSWORD"] = source.address.password
         os.environ.setdefault("PGCONNECT_TIMEOUT", str(CONNECT_S))
@@ -50,7 +50,7 @@ class Postgres:
             self._connection: Any = _DRIVER.connect(source.address.where, autocommit=True)
 
     def cancel(self) -> None:
-        """From any thread."""
+        """Cancel the running query, from any thread."""
         with suppress(Exception):
             self._connection.adbc_cancel()
 
@@ -59,7 +59,7 @@ class Postgres:
             self._connection.close()
 
     def is_as_new(self) -> bool:
-        """Whether it can be used again, with nothing left of what came before."""
+        """Reset the connection; return True if it can be reused, without any state of the last query."""
         try:
             self._run("DISCARD ALL")
         except Exception:  # noqa: BLE001 - whatever is wrong with it, another is made
@@ -67,7 +67,7 @@ class Postgres:
         return True
 
     def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered:
-        """Raises Refused, DatabaseFault. `params` are in the statement already."""
+        """Run a statement. `params` are in its text already. Raises Refused, DatabaseFault."""
         assert params is None
         with self._reading():
             self._refuse_volatile(statement.called)
@@ -80,7 +80,7 @@ class Postgres:
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        """A transaction that cannot write. Raises Refused where the server does not confirm that."""
+        """Open a transaction that cannot write. Raises Refused if the server does not confirm that."""
         with _faults():
             self._run(_BEGIN)
             try:
@@ -113,17 +113,17 @@ class Postgres:
             )
 
     def _step_down(self, *, has_reader: bool) -> None:
-        """A superuser reads with the role `pg_read_all_data`, which can do nothing else."""
+        """Switch a superuser to the role `pg_read_all_data`, which can only read."""
         if not has_reader:
             raise Refused("the database user is a superuser of an old server; the user must configure another one")
         self._run("SET LOCAL ROLE pg_read_all_data")
-        # Rows that this role may not see are an error, not silently missing.
+        # Make rows that this role may not see an error; by default they would silently be missing.
         self._run("SET LOCAL row_security = off")
         if self._fetch("SELECT current_setting('is_superuser') = 'on' AS still")[0]["still"]:
             raise Refused("the server did not take the powers of a superuser away, so nothing is run")
 
     def _refuse_volatile(self, called: frozenset[str]) -> None:
-        """Refuse functions that the server calls volatile, which is also the default: they may write."""
+        """Refuse functions that the server declares volatile, which is the default: they may write."""
         asked = sorted(called - HARMLESS - frozenset(self._source.functions))
         if not asked:
             return
@@ -151,21 +151,21 @@ class Postgres:
 
     def _rows(self, sql: str, bounds: Bounds, *, copy: bool) -> Gathered:
         with self._connection.cursor() as cursor:
-            # A batch holds up to this; what is beyond a bound was asked for in vain.
+            # Small batches, since rows beyond the bounds would be fetched in vain.
             batch = str(min(_BATCH, max(bounds.bytes // 4, 1 << 16)))
             cursor.adbc_statement.set_options(
                 **{"adbc.postgresql.use_copy": str(copy).lower(), "adbc.postgresql.batch_size_hint_bytes": batch}
             )
-            cursor.execute(f"{sql}\n")  # a comment at its end must not swallow what the driver puts after it
+            cursor.execute(f"{sql}\n")  # else a comment at its end would swallow text the driver appends
             reader = cursor.fetch_record_batch()
             found = gather_rows(iter(reader), reader.schema, bounds)
             if found.cut:
-                self.cancel()  # else the rest would come first, to be thrown away
+                self.cancel()  # else the rest would be received first, only to be discarded
             return found
 
 
 class _Plan:
-    """How to select columns so that their values arrive unchanged, and how to convert what arrives."""
+    """Selects columns with casts that let their values arrive unchanged, and converts the result."""
 
     def __init__(self, schema: PyArrow) -> None:
         self._fields = list(schema)
@@ -178,7 +178,7 @@ class _Plan:
             return sql
         names = [f"c{at}" for at in range(len(self._fields))]
         columns = [f"c{at}{cast}" for at, cast in enumerate(self._casts)]
-        # Arrays arrive flat; how many dimensions they had must come along.
+        # Arrays arrive flattened, so select their number of dimensions too.
         columns += [f"coalesce(array_ndims(c{at}), 0)" for at in self._lists]
         return f"SELECT {', '.join(columns)} FROM (\n{sql}\n) AS q({', '.join(names)})"
 
@@ -203,7 +203,7 @@ def _metadata(field: PyArrow, key: bytes, default: bytes = b"") -> str:
 
 
 def _cast(field: PyArrow, kind: str) -> str:
-    """The cast for a type that Arrow cannot carry unchanged."""
+    """Return the cast for a type that Arrow cannot carry unchanged; empty for others."""
     base = kind.removeprefix("_")
     to = {"oid": "int8", "money": "numeric", "uuid": "text", "record": "text"}.get(base, "")
     if not to and base != "numeric" and _is_opaque(field.type):
@@ -220,7 +220,7 @@ def _is_opaque(type_: PyArrow) -> bool:
 
 
 def _plain(column: PyArrow, field: PyArrow, kind: str) -> PyArrow:
-    """A column of types that every reader of Arrow knows."""
+    """Convert a column to types that every reader of Arrow knows."""
     type_ = column.type
     if kind in ("numeric", "money"):
         typmod = int(_metadata(field, b"POSTGRESQL:typmod", b"-1"))
@@ -245,10 +245,10 @@ def _list_of(chunk: PyArrow, values: PyArrow) -> PyArrow:
 
 @contextmanager
 def _faults() -> Generator[None]:
-    """The driver's error as a message for the statement's author."""
+    """Convert the driver's errors to messages for the statement's author."""
     try:
         yield
-    # What goes wrong while rows come is told by the reader of the stream, not by the driver.
+    # Errors while rows arrive are raised as OSError by the stream's reader, not by the driver.
     except (_DRIVER_ERROR, OSError) as error:
         raise DatabaseFault(_words(str(error))) from None
 
@@ -257,6 +257,6 @@ def _words(said: str) -> str:
     said = said.partition("\n\nQuery was:")[0].partition(". SQLSTATE")[0]
     found = re.search(r"(?:ERROR|FATAL):\s+(.*)", said, re.DOTALL)
     text = found[1] if found else said.partition("] ")[2] or said
-    # The place it points at is in our own wrapping of the statement, not in theirs.
+    # Drop lines that point to a position: it refers to our wrapped statement, not to the author's.
     lines = [line for line in text.splitlines() if line.strip() and not re.match(r"\s*\^\s*$|LINE \d+: COPY", line)]
     return "\n".join(lines).strip()[:2000]

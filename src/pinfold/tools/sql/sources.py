@@ -1,6 +1,6 @@
-"""The user's databases, read from the addresses of the configuration, and the messages between host and worker.
+"""The user's databases, parsed from the configured URLs, and the messages between host and worker.
 
-No password stays in an address.
+Passwords are taken out of the URLs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_ROWS = 1_000_000
 MAX_MB = 256
 TIMEOUT_S = 60.0
 TABLES = 300
-"""Listed of a database; one more is read, to know whether there are more."""
+"""Maximum number listed per database; one more is read to know whether there are more."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _SCHEMES: dict[str, Kind] = {
     "postgresql": "postgresql",
@@ -32,16 +32,16 @@ _PASSWORDS = ("password", "sslpassword", "passfile")
 
 
 class BadAddress(ValueError):
-    """Says what is wrong with an address; never quotes it, because it may hold a password."""
+    """The message says what is wrong with a URL but never quotes it, because it may hold a password."""
 
 
 class Address(Struct, frozen=True, kw_only=True):
     kind: Kind
     where: str
-    """Without any password: what the driver is told, or a file."""
+    """The URL for the driver, without a password, or the path of a file."""
     password: str = ""
     hosts: tuple[str, ...] = ()
-    """Of a server; empty for a file. A socket in a folder is `localhost`."""
+    """Hosts of the server; empty for a file. A unix socket counts as `localhost`."""
     port: int = 0
 
     def __repr__(self) -> str:
@@ -57,9 +57,9 @@ class Source(Struct, frozen=True, kw_only=True):
     max_bytes: int = MAX_MB << 20
     timeout_s: float = TIMEOUT_S
     functions: tuple[str, ...] = ()
-    """Functions that the user allows although the server calls them volatile."""
+    """Functions that the user allows although the server declares them volatile."""
     changeable: tuple[str, ...] = ()
-    """Folders that the session's code can write: files in them may be forged."""
+    """Folders that the session's code can write to: files in them may be forged."""
 
     @property
     def kind(self) -> Kind:
@@ -67,7 +67,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """A request of the host. `sql` None asks for the list of tables."""
+    """A request from the host. If `sql` is None, it asks for the list of tables."""
 
     source: Source
     sql: str | None = None
@@ -75,22 +75,22 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Told(Struct, frozen=True, kw_only=True):
-    """The worker's reply. The table, if there is one, is in the file both hold open."""
+    """The worker's reply. A table, if any, is passed in the shared file."""
 
     text: str = ""
-    """For the model."""
+    """Text for the model."""
     value: Json = None
-    """Where there is no table."""
+    """The result, if it is not a table."""
     bytes: int = 0
-    """Size of the table."""
+    """Size of the table in the shared file."""
     came: int = 0
-    """Bytes of rows that the database gave."""
+    """Bytes of rows received from the database."""
     refused: str = ""
-    """Why it was not run, or failed."""
+    """Why the statement was not run, or failed."""
 
 
 def read_address(url: str) -> Address:
-    """Raises BadAddress."""
+    """Parse a database URL. Raises BadAddress."""
     scheme, sign, rest = url.partition("://")
     kind = _SCHEMES.get(scheme.strip().lower().partition("+")[0])
     if kind is None or not sign:
@@ -144,7 +144,7 @@ def _hosts(places: str, is_bare: bool) -> tuple[str, ...]:
 
 
 def show_address(url: str) -> str:
-    """The address without its password."""
+    """Return the URL without its password."""
     try:
         address = read_address(url)
     except BadAddress:

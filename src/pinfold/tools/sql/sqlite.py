@@ -18,14 +18,14 @@ from pinfold.tools.sql.statements import SQLITE_PRAGMAS, SQLITE_PRAGMAS_OF, SQLI
 _STEPS = 20_000
 """Virtual machine steps between two checks of the time limit."""
 _ROWS = 10_000
-"""Held as Python values at a time."""
+"""Maximum rows held as Python values at a time."""
 _READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
 _SIDE_FILES = ("-wal", "-journal")
 
 
 class SQLite(FileEngine):
     def __init__(self, source: Source) -> None:
-        """Raises Refused, DatabaseFault."""
+        """Open the file. Raises Refused, DatabaseFault."""
         super().__init__(source, sqlite3.Error)
         self._ends = float("inf")
         opened = Opened(source, _SIDE_FILES)
@@ -45,14 +45,14 @@ class SQLite(FileEngine):
             self._connection.execute("PRAGMA schema_version").fetchall()
             opened.check()
             on_failure.pop_all()
-        # No value is longer than what may be given, and nothing else is ever attached.
+        # Limit values to the size of a result, and forbid attaching other databases.
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(source.max_bytes, (1 << 31) - 1))
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         self._connection.set_authorizer(_authorize)
         self._connection.set_progress_handler(self._check_time, _STEPS)
 
     def cancel(self) -> None:
-        """From any thread."""
+        """Cancel the running query, from any thread."""
         with suppress(sqlite3.Error):
             self._connection.interrupt()
 
@@ -60,7 +60,7 @@ class SQLite(FileEngine):
         self._connection.close()
 
     def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered:
-        """Raises Refused, DatabaseFault."""
+        """Run a statement. Raises Refused, DatabaseFault."""
         self._ends = time.monotonic() + self._timeout_s
         with self._faults():
             try:
@@ -89,7 +89,7 @@ class SQLite(FileEngine):
 
 
 def _until(cursor: sqlite3.Cursor, bounds: Bounds) -> Iterator[list[tuple[object, ...]]]:
-    """In pieces; none is larger than what may be given."""
+    """Yield rows in pieces, until there are more than the bounds allow."""
     held = 0
     while rows := cursor.fetchmany(_ROWS):
         yield rows
@@ -106,7 +106,7 @@ def _authorize(action: int, first: str | None, second: str | None, _database: st
             name = (first or "").lower()
             allowed = name in SQLITE_PRAGMAS_OF or (name in SQLITE_PRAGMAS and second is None)
         case sqlite3.SQLITE_UPDATE:
-            # So it asks where a virtual table (json_each, full text) is first used; nothing is written, nor could be.
+            # SQLite asks for this on first use of a virtual table (json_each, full text). Nothing can be written.
             allowed = first == "sqlite_master"
         case _:
             allowed = action in _READING

@@ -1,7 +1,7 @@
-"""Decides from a statement's text alone whether it only reads. The database enforces that besides.
+"""Decides from a statement's text alone whether it only reads. The database also enforces that.
 
-The parser and the databases do not agree on all notations: one sees a comment where the other sees a call. A statement on
-which they could differ is refused.
+The parser and the databases do not agree on all syntax: one may see a comment where the other sees a call. A statement
+on which they could differ is refused.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pinfold.tools.sql.sources import Kind
 
 DIALECTS: dict[Kind, str] = {"postgresql": "postgres", "sqlite": "sqlite", "duckdb": "duckdb"}
 LONGEST = 100_000
-"""Characters of a statement."""
+"""Maximum characters of a statement."""
 GAP = r"(?:[ \t\n]|--[^\n]*(?:\n|\Z)|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/)*"
-"""What may stand between pieces: blanks, and comments that do not nest."""
+"""Allowed between pieces: blanks, and comments that do not nest."""
 _GAP = re.compile(GAP)
 _WORD = re.compile(r"[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_\u0080-\U0010ffff]*")
 _NUMBER = re.compile(r"[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9]+)?|0[xX][0-9a-fA-F]+")
@@ -46,17 +46,17 @@ class Refused(Exception):
 
 
 class DatabaseFault(Exception):
-    """The database or its driver reports an error; shown to the statement's author."""
+    """An error from the database or its driver; shown to the statement's author."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A word, a name in quotes, a text, a number or a sign."""
+    """A token: a word, a quoted name, a string, a number or an operator."""
 
     kind: str
-    """As the parser names it."""
+    """The parser's name for it."""
     text: str
-    """Without its quotes."""
+    """The text without quotes."""
     start: int
     end: int
 
@@ -70,7 +70,7 @@ class Piece:
 
 
 def clean(sql: str) -> str:
-    """As it is run. Raises Refused."""
+    """Return the statement as it will be run. Raises Refused."""
     text = sql.replace("\r\n", "\n").strip()
     while text.endswith(";"):
         text = text[:-1].rstrip()
@@ -84,7 +84,7 @@ def clean(sql: str) -> str:
 
 
 def pieces_of(text: str, kind: Kind) -> tuple[Piece, ...]:
-    """Raises Refused where it could be read in two ways."""
+    """Split a statement into tokens. Raises Refused if it could be read in two ways."""
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import SqlglotError
 
@@ -127,10 +127,10 @@ def _is_plain(raw: str, piece: Piece, kind: Kind) -> bool:
 
 
 def _run_together(before: Piece, piece: Piece, text: str) -> bool:
-    """Two pieces without a blank between that some database reads as one."""
+    """True if some database could read two adjacent pieces as one."""
     last, first = text[before.end - 1], text[piece.start]
     if before.kind in ("STRING", "IDENTIFIER") or piece.kind in ("IDENTIFIER", "STRING"):
-        # A letter before a quote may be an unknown prefix; `u&` is one.
+        # A letter before a quote may be a prefix unknown to the parser, such as `u&`.
         return last.isalnum() or last in "_$&" or (before.kind != "STRING" and first.isalnum())
     is_wordy = last.isalnum() or last in "_$" or ord(last) > 127
     return is_wordy and (first.isalnum() or first in "_$" or ord(first) > 127) and before.kind != "PARAMETER"
@@ -142,7 +142,7 @@ def _unclear(piece: str, instead: str) -> str:
     return f"{shown!r} can be read in more than one way; {instead}"
 
 
-# Functions and settings by what they could do.
+# Functions and settings, grouped by what they could do.
 _LISTS: dict[str, dict[str, str]] = tomllib.loads((files("pinfold.tools.sql") / "known.toml").read_text("utf-8"))
 
 
@@ -167,7 +167,7 @@ def is_refused(kind: Kind, name: str) -> bool:
 
 
 Form: TypeAlias = Literal["rows", "told"]
-"""Its result: rows of a query, or a description of the database or of a plan."""
+"""The result of a statement: rows of a query, or a description of the database or a plan."""
 _TELLING: dict[Kind, tuple[str, ...]] = {
     "postgresql": ("show", "explain"),
     "sqlite": ("pragma", "explain"),
@@ -189,7 +189,7 @@ _CHANGING = (
     "Execute", "Export", "Grant", "Insert", "Install", "Into", "Kill", "LoadData", "Lock", "Merge", "MultitableInserts",
     "Pragma", "Refresh", "Revoke", "Rollback", "Set", "Transaction", "TruncateTable", "Uncache", "Update", "Use",
 )  # fmt: skip
-"""Syntax nodes that never occur in a statement that only reads."""
+"""Syntax nodes that never occur in a read-only statement."""
 _WORDS_FOR = {
     "Into": "SELECT INTO makes a table",
     "Lock": "FOR UPDATE and FOR SHARE lock rows",
@@ -202,11 +202,11 @@ class Statement:
     text: str
     form: Form
     called: frozenset[str]
-    """Names that stand before a parenthesis: every function that is called, and some words that are none."""
+    """Names before a parenthesis: every called function, and some words that are not functions."""
 
 
 def read_statement(sql: str, kind: Kind) -> Statement:
-    """One statement that only reads, or Refused."""
+    """Parse a statement. Raises Refused unless it is a single one that only reads."""
     text = clean(sql)
     begins = _FIRST.match(text)
     first = begins[1].lower() if begins else ""
@@ -233,7 +233,7 @@ def _called_names(pieces: tuple[Piece, ...], kind: Kind) -> frozenset[str]:
         if after.text != "(" or not (piece.is_word or piece.kind == "IDENTIFIER"):
             continue
         name = piece.text if piece.kind == "IDENTIFIER" and kind == "postgresql" else piece.lower
-        # PostgreSQL cuts longer names, and takes what is left.
+        # PostgreSQL truncates longer names to 63 bytes.
         names.add(name.encode()[:63].decode("utf-8", "ignore") if kind == "postgresql" else name)
     return frozenset(names)
 
@@ -264,7 +264,7 @@ def _is_name(piece: Piece) -> bool:
 
 
 def _planned_query(rest: tuple[Piece, ...], kind: Kind) -> tuple[Piece, ...]:
-    """The statement that EXPLAIN is about."""
+    """Return the statement to be explained."""
     if rest and rest[0].text == "(" and len(rest) > 1 and rest[1].lower not in (*_QUERIES, *_DUCKDB_QUERIES):
         end = next((at for at, piece in enumerate(rest) if piece.text == ")"), len(rest))
         return rest[end + 1 :]
@@ -319,11 +319,11 @@ def _no_files(names: Iterable[str]) -> None:
 
 
 def _parse_statement(text: str, kind: Kind) -> Any:
-    """The tree of the one statement."""
+    """Return the syntax tree of a single statement."""
     import sqlglot
     from sqlglot.errors import SqlglotError
 
-    logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # it says there what it also raises
+    logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # it also raises what it logs
     try:
         found = [one for one in sqlglot.parse(text, read=DIALECTS[kind]) if one is not None]
     except SqlglotError as error:

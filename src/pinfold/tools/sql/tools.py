@@ -16,7 +16,7 @@ from pinfold.tools.tool import AnyTool, tool
 
 SERVER = "sql"
 _TOLD = 100
-"""Tables that are listed for the model; code gets all."""
+"""Maximum number of tables listed for the model; code gets all."""
 
 
 _TEXT: Mapping[str, Json] = {"type": "string"}
@@ -40,15 +40,15 @@ _DATABASES: Mapping[str, Json] = {
 
 
 class Databases(Protocol):
-    """What is configured. The app puts it in."""
+    """The configured databases; implemented by the app."""
 
     @property
     def names(self) -> Mapping[str, str]:
-        """Each with its kind."""
+        """The kind of each database by name."""
         ...
 
     async def source(self, name: str) -> Source:
-        """Ready to be connected to. Raises BadCall, also where there is none of that name."""
+        """Return a database, ready to be connected to. Raises BadCall, also for an unknown name."""
         ...
 
     async def about_to_read(self) -> None:
@@ -56,12 +56,12 @@ class Databases(Protocol):
 
     @property
     def longest_s(self) -> float:
-        """The most that a statement may take in any of them."""
+        """The longest time limit for a statement in any of them."""
         ...
 
 
 def sql_tools(databases: Databases, workers: Workers) -> list[AnyTool]:
-    """Pure: they change nothing. Their results are private to the user and untrusted."""
+    """Build the tools of `servers.sql`. They change nothing; their results are private to the user and untrusted."""
 
     async def query(name: str, sql: str, params: list[Json] | dict[str, Json] | None = None) -> Result:
         """Run one reading statement in a database of the user's, and give the rows as a pyarrow.Table.
@@ -121,7 +121,7 @@ def sql_tools(databases: Databases, workers: Workers) -> list[AnyTool]:
 
 
 def _sent_bytes(source: Source, sql: str, back: int) -> tuple[Sent, ...]:
-    """For a server; a database file sends nothing."""
+    """Report the bytes exchanged with a database server; empty for a database file."""
     if not source.address.hosts:
         return ()
     to = f"{source.address.hosts[0]}:{source.address.port}"

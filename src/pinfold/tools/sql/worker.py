@@ -1,7 +1,7 @@
-"""The process that talks to one database: started by the host, asked over a pipe, and ended by closing that pipe.
+"""The process that talks to one database: started by the host, sent requests over a pipe, ended by closing that pipe.
 
-It is a separate process because a driver blocks, may crash or run out of memory on what a server sends, and only ending
-the process surely stops it. It holds the password and no other secret.
+It is a separate process because a driver blocks, and may crash or run out of memory on a server's data; only ending the
+process reliably stops it. It holds the database's password and no other secret.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from pinfold.tools.sql.engines import Engine
 
 IDLE_S = 60
-"""After which it ends by itself."""
+"""Idle time after which it ends by itself."""
 _MEMORY = 1 << 30
-"""Beyond what results may take, which are held several times over while a table is made."""
+"""Memory in addition to that for results, which are held several times over while a table is built."""
 _GRACE_S = 1.5
 _MISSING = "reading {} needs {}, which is not installed; the user must: pinfold extras add sql"
 _FULL = "the rows take more memory than there is for them; select fewer or shorter ones"
 
 
 class _Worker:
-    """Runs requests, each in a thread beside the one that listens. The connection is kept for the next, if it can be."""
+    """Runs each request in a thread while the main thread listens. Keeps the connection for the next if possible."""
 
     def __init__(self, shelf: int) -> None:
         self._shelf = shelf
@@ -91,12 +91,13 @@ class _Worker:
 
 
 def main() -> None:
-    """Serve requests until the host closes the pipe. The argument is a file that the host holds too, for tables."""
+    """Serve requests until the host closes the pipe. The argument is a descriptor of the file shared with the host, in
+    which tables are passed."""
     worker = _Worker(int(sys.argv[1]))
-    # What a driver prints must not be taken for a reply.
+    # Redirect stdout, so that a driver's output is not taken for a reply.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
-    # The host sends nothing more before it has the reply, so nothing is left in the buffer when `select` waits.
+    # The host sends nothing before it has the reply, so the buffer is empty whenever `select` waits.
     while select.select([0], [], [], IDLE_S)[0] and (head := sys.stdin.buffer.read(4)):
         asked = msgspec.msgpack.decode(sys.stdin.buffer.read(int.from_bytes(head, "big")), type=Asked)
         with suppress(OSError, ValueError):
@@ -104,7 +105,7 @@ def main() -> None:
             resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
         worker.start(asked)
         if 0 in select.select([0, worker.done], [], [])[0]:
-            # The host closes the pipe while a request runs: the request is given up.
+            # The host has closed the pipe during a request: cancel the request.
             worker.cancel()
             os._exit(0)
         message = msgspec.msgpack.encode(worker.finish())

@@ -1,4 +1,4 @@
-"""The host's side: a few processes that talk to databases, kept while the session lives."""
+"""The host's side of the SQL workers: a few processes that talk to databases, kept for the whole session."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pinfold.tools.results import BadCall
 from pinfold.tools.sql.sources import Asked, Source, Told
 
 SIDE_BY_SIDE = 4
-"""Statements at once; more wait."""
+"""Maximum number of concurrent statements; more wait."""
 GRACE_S = 20.0
-"""For starting, connecting and putting together, beyond the time a statement may take."""
+"""Extra time for starting, connecting and building the table, beyond a statement's own limit."""
 _ENDING_S = 3.0
-"""For ending what runs on the server, before the process is ended for it."""
+"""Time for the process to cancel its query on the server before it is killed."""
 _LONGEST = 64 << 20
 _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.IncompleteRead)
-"""The process ended."""
+"""Errors raised if the process has ended."""
 _NEEDED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _FAMILIES = ("PG", "LC_", "KRB5")
 
@@ -43,11 +43,11 @@ class Answered:
 class _Worker:
     process: anyio.abc.Process
     shelf: int
-    """A file that both processes hold open; tables are passed in it."""
+    """Descriptor of a file open in both processes, in which tables are passed."""
     replies: BufferedByteReceiveStream
 
     async def ask(self, asked: Asked) -> Answered:
-        """Raises what is in _GONE."""
+        """Send a request and return the reply. Raises the errors in _GONE."""
         assert self.process.stdin is not None
         message = msgspec.msgpack.encode(asked)
         await self.process.stdin.send(len(message).to_bytes(4, "big") + message)
@@ -59,7 +59,7 @@ class _Worker:
         return Answered(told=told, table=table)
 
     def _read_table(self, size: int) -> bytes:
-        """Take the table out of the shared file."""
+        """Read the table from the shared file, and empty the file."""
         with os.fdopen(os.dup(self.shelf), "rb") as file:
             file.seek(0)
             data = file.read(size)
@@ -67,14 +67,14 @@ class _Worker:
         return data
 
     async def end(self) -> int:
-        """End it, and return its exit code. It cancels its query on the server first, if there is time."""
+        """End the process and return its exit code. It first cancels its query on the server, if there is time."""
         assert self.process.stdin is not None
         code = 0
         with anyio.CancelScope(shield=True):
             await self.process.stdin.aclose()
             with anyio.move_on_after(_ENDING_S):
                 code = await self.process.wait()
-            await self.process.aclose()  # ends it, should it be there still
+            await self.process.aclose()  # kills it if it is still running
         os.close(self.shelf)
         return code
 
@@ -85,7 +85,10 @@ class Workers:
         self._limit = anyio.CapacityLimiter(SIDE_BY_SIDE)
 
     async def ask(self, source: Source, sql: str | None, params: Json = None) -> Answered:
-        """Raises BadCall with words for the model. Cancelled, what runs on the server is ended."""
+        """Run a statement, or list the tables if `sql` is None. Raises BadCall with a message for the model.
+
+        Cancelling the call also cancels the query on the server.
+        """
         async with self._limit:
             worker = self._take_worker(source) or await _start_worker()
             try:
@@ -118,7 +121,7 @@ class Workers:
 
     @property
     def idle(self) -> tuple[int, ...]:
-        """Processes that wait for the next statement, by their ids."""
+        """Process ids of the idle workers."""
         return tuple(worker.process.pid for workers in self._idle.values() for worker in workers)
 
     async def close(self) -> None:
@@ -133,7 +136,7 @@ async def _start_worker() -> _Worker:
     else:
         with tempfile.TemporaryFile() as file:
             shelf = os.dup(file.fileno())
-    # `-P`: a folder that the process happens to be started in gives it no modules.
+    # `-P`: no modules are imported from the current folder.
     process = await anyio.open_process(
         [sys.executable, "-P", "-m", "pinfold.tools.sql.worker", str(shelf)],
         stdin=subprocess.PIPE,
@@ -149,5 +152,5 @@ async def _start_worker() -> _Worker:
 
 
 def _environment(whole: Mapping[str, str]) -> dict[str, str]:
-    """The variables a driver may need; no API keys."""
+    """Return only the variables a driver may need, so no API keys."""
     return {name: value for name, value in whole.items() if name in _NEEDED or name.startswith(_FAMILIES)}

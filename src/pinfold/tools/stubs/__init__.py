@@ -1,1 +1,1 @@
-"""Tools as modules of Python: what `from servers.github import list_issues` imports in the session."""
+"""Tools as Python modules, which the session imports: `from servers.github import list_issues`."""

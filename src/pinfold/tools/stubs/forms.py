@@ -1,4 +1,4 @@
-"""A tool as code calls it: parameters with Python names, the type of the result, and both in few tokens."""
+"""How code calls a tool: parameters with Python names, type of the result, and a short notation for both."""
 
 from __future__ import annotations
 
@@ -31,41 +31,41 @@ from pinfold.tools.stubs.shapes import (
 from pinfold.tools.tool import AnyTool
 
 PARAMETERS = 64
-"""With a name of their own; what is beyond goes into `**more`."""
+"""Maximum number of named parameters; others go into `**more`."""
 DEFAULT_CHARS = 200
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
     name: str
-    """As the tool knows it."""
+    """The tool's own name for it."""
     identifier: str
-    """As code writes it."""
+    """Its name in Python."""
     type: Type
     is_required: bool
     default: str | None = None
-    """As Python; None: it is left out of the call when it is not given."""
+    """Python source of the default; None: an argument that is not given is omitted from the call."""
     description: str = ""
 
 
 class Form(Struct, frozen=True, kw_only=True):
     parameters: tuple[Parameter, ...]
-    """Those that must be given first."""
+    """Parameters, the required ones first."""
     more: tuple[str, Type] | None
-    """Name and type of further keyword arguments, where the tool takes any."""
+    """Name and type of further keyword arguments, if the tool takes any."""
     records: Records
-    """Objects with known keys that it takes."""
+    """Objects with known keys in its arguments."""
     result: Type
     result_records: Records
     looked_at: int = 0
-    """Schemas that were read for it."""
+    """Number of schemas read for it."""
 
 
 PLAINEST = Form(parameters=(), more=("arguments", ANY), records={}, result=ANY, result_records={})
-"""Takes any keyword arguments: for a tool whose schema would take too much room."""
+"""Accepts any keyword arguments: for a tool whose schema would make the module too large."""
 
 
 def form_of(tool: AnyTool, identifier: str) -> Form:
-    """`identifier` begins the names of the objects it takes and gives."""
+    """Derive the form of a tool from its schemas. `identifier` is the prefix for names of records."""
     taken = Reader(tool.schema.parameters)
     whole = taken.put_together(tool.schema.parameters)
     parameters, is_cut = _parameters(taken, whole, identifier)
@@ -88,12 +88,12 @@ def form_of(tool: AnyTool, identifier: str) -> Form:
 
 
 def _parameters(reader: Reader, schema: Mapping[str, Json], identifier: str) -> tuple[tuple[Parameter, ...], bool]:
-    """The parameters, and whether there are more than can be named."""
+    """Return the parameters, and whether some could not be named."""
     known = as_object(schema.get("properties"))
     required = names_required(schema)
     # Required names first, so that the limit does not drop them.
     keys = [key for key in {**required, **known} if is_key(key)][:PARAMETERS]
-    # The function's body says `locals()`.
+    # `locals` is taken: the function's body calls it.
     names = unique(keys, taken=("locals",), prefix="arg")
     found = [
         _parameter(
@@ -113,7 +113,7 @@ def _parameter(schema: Json, shape: Type, *, name: str, identifier: str, is_requ
     details = as_object(schema)
     description = details.get("description")
     default = None
-    # A default that its own schema refuses is not sent; the tool has its own.
+    # A default that does not fit its own schema is not sent; the tool applies its default itself.
     if "default" in details and fits(details["default"], shape):
         default = literal(details["default"])
     return Parameter(
@@ -135,7 +135,7 @@ def _others(reader: Reader, schema: Mapping[str, Json], identifier: str, *, is_c
 
 
 def literal(value: Json) -> str | None:
-    """A JSON value as Python, if it is short."""
+    """Return a JSON value as Python source; None if it is long or not JSON."""
     try:
         text = repr(json.loads(json.dumps(value, allow_nan=False)))
     except (TypeError, ValueError, RecursionError):
@@ -146,16 +146,16 @@ def literal(value: Json) -> str | None:
 VALUES = 12
 FIELDS = 8
 DEPTH = 2
-"""Objects inside objects that are spelled out."""
+"""Levels of nested objects that are spelled out."""
 TYPE_CHARS = 240
 TYPES = 120
-"""Written into one text; more would not fit."""
+"""Maximum number of types in one text; more would not fit."""
 CALL_CHARS = 400
 
 
 def short_call(form: Form, name: str) -> str:
-    """`name(owner: str, state: 'open'|'closed' = 'open', page?: int) -> list`. When it grows long, optional ones lose
-    their types."""
+    """Return `name(owner: str, state: 'open'|'closed' = 'open', page?: int) -> list`. If it gets long, optional
+    parameters lose their types."""
     parts: list[str] = []
     chars = 0
     for parameter in form.parameters:
@@ -174,7 +174,7 @@ def short_call(form: Form, name: str) -> str:
 
 
 def bare_call(form: Form, name: str) -> str:
-    """`name(owner, repo, ...)`: what must be given, by name."""
+    """Return `name(owner, repo, ...)`, with required parameters only."""
     parts = [one.identifier for one in form.parameters if one.is_required]
     if len(parts) < len(form.parameters) or form.more is not None:
         parts.append("...")
@@ -182,7 +182,10 @@ def bare_call(form: Form, name: str) -> str:
 
 
 def short(shape: Type, records: Records, *, keys: bool = False) -> str:
-    """With as much of its objects as there is room for; with `keys`, of what is plain in them only the name."""
+    """Return a type in short notation, with objects spelled out as far as they fit.
+
+    With `keys`, fields of plain types are given by name only.
+    """
     text = ""
     for depth in range(DEPTH, -1, -1):
         text = _Notation(records, keys=keys).of(shape, depth)
@@ -194,13 +197,13 @@ def short(shape: Type, records: Records, *, keys: bool = False) -> str:
 def _part(parameter: Parameter, records: Records) -> str:
     shape = parameter.type
     if parameter.default in (None, "None") and not parameter.is_required and isinstance(shape, Either):
-        # Leaving the argument out means the same.
+        # Omitting the argument means the same as None.
         kept = tuple(member for member in shape.members if member != NONE)
         shape = kept[0] if len(kept) == 1 else Either(kept)
     typed = "" if shape == ANY else f": {short(shape, records)}"
     told = "" if parameter.default in (None, "None") else parameter.default or ""
     if shape == Plain("str") or (told and _is_plain(shape, choices=False)):
-        typed = ""  # most things are text, and a default shows what it is
+        typed = ""  # most parameters are text, and a default shows its type
     if not told:
         return f"{parameter.identifier}{'' if parameter.is_required else '?'}{typed}"
     default = printable_line(told)

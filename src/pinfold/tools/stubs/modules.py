@@ -1,7 +1,7 @@
-"""The source of a module of `servers`, as code in the session imports it.
+"""Generates the source of a module of `servers`, which code in the session imports.
 
-Everything a server says ends up in string literals, bounded and printable; names, numbers and types are written anew
-from what was understood.
+Text from a server appears only in string literals, bounded and printable. Names, numbers and types are never copied:
+they are generated from the parsed schema.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pinfold.tools.stubs.forms import PLAINEST, AnyTool, Form, Parameter, form_o
 from pinfold.tools.stubs.shapes import ANY, TABLE, WRITTEN, Definitions, annotation, identifiers, named_in
 
 TOOLS = 2_000
-"""In one module; more are not offered."""
+"""Maximum per module; more are not offered."""
 MODULE_CHARS = 1_000_000
-"""What comes after that many takes anything and says one sentence."""
+"""Tools beyond this size accept any arguments, and have a docstring of one sentence."""
 SCHEMA_CHARS = 20
-"""That a schema counts for, whatever comes of it: reading takes time too."""
+"""Added to the size for each schema read, since reading takes time too."""
 LISTED = 100
-"""Tools that the module's own docstring names."""
+"""Tools listed in the module's docstring."""
 NAME_CHARS = 200
-"""Of a tool; what is longer cannot be called."""
+"""Maximum length of a tool's name; a tool with a longer one cannot be called."""
 DESCRIPTION_CHARS = 1_000
 TEXT_CHARS = 2_000
 ARGUMENT_CHARS = 240
 ARGUMENTS_CHARS = 4_000
 SENTENCE_CHARS = 100
 _READ = 4
-"""Times as many characters are looked at as are told: escapes are slow to write."""
+"""Factor: how many characters are escaped, at most, for each one that is kept; escaping is slow."""
 _END = re.compile(r"(?<=[^\s.][.!?])(?<!\.[a-z]\.)\s+(?=[^a-z\s])|\n\s*\n|:\n")
 _HEADER = """\
 from typing import Any, Literal, NotRequired, TypedDict
@@ -39,19 +39,19 @@ from _pinfold_guest.servers import call as _call, OMITTED as _OMITTED
 
 
 def tools_by_name(tools: Sequence[AnyTool]) -> Mapping[str, AnyTool]:
-    """The tools of one server by the names under which its module has them."""
+    """Return the tools of one server by their function names in its module."""
     there = {local_name(tool): tool for tool in tools if len(tool.name) <= NAME_CHARS}
     named = identifiers(list(there))
     return {named[name]: there[name] for name in islice(there, TOOLS)}
 
 
 def local_name(tool: AnyTool) -> str:
-    """Its name inside its server's module, before it is made an identifier."""
+    """Return a tool's name without its server, before it is made an identifier."""
     return tool.name.removeprefix(f"{tool.server}.")
 
 
 def module_source(server: str, description: str, tools: Sequence[AnyTool]) -> str:
-    """Python 3.11 and later; `server` is only told, not written as a name."""
+    """Return source for Python 3.11 and later. `server` appears only in the docstring, not as a name."""
     there = tools_by_name(tools)
     definitions = Definitions({*WRITTEN, *there})
     functions: list[str] = []
@@ -76,7 +76,7 @@ def module_source(server: str, description: str, tools: Sequence[AnyTool]) -> st
 
 
 def signature(tool: AnyTool, identifier: str) -> str:
-    """On one line, as `help()` shows it."""
+    """Return the signature on one line, as `help()` shows it."""
     form = form_of(tool, identifier)
     return f"{identifier}({_parameters(form, omitted='...')}) -> {annotation(form.result)}"
 
@@ -100,7 +100,7 @@ def _parameters(form: Form, names: Mapping[str, str] | None = None, *, omitted: 
 
 def _argument_expression(form: Form) -> str:
     if form.more is None and all(one.name == one.identifier for one in form.parameters):
-        # A third less to compile than naming each of them again.
+        # Compiles a third faster than naming each argument again.
         return "locals()"
     if form.more is not None and not form.parameters:
         return form.more[0]
@@ -126,7 +126,7 @@ def _module_docstring(server: str, description: str, tools: Mapping[str, AnyTool
 def docstring(description: str, form: Form) -> str:
     text = cap_text(printable(description[: _READ * TEXT_CHARS]).strip(), TEXT_CHARS)
     parts = [text] if text else []
-    # Objects in full, where the type only names them.
+    # Spell out objects whose type is only a name.
     objects = [short(one.type, form.records) if any(named_in(one.type)) else "" for one in form.parameters]
     if lines := _limit_lines(map(_argument, form.parameters, objects)):
         parts.append("\n".join(["Args:", *(f"    {line}" for line in lines)]))
@@ -136,12 +136,12 @@ def docstring(description: str, form: Form) -> str:
 
 
 def argument_lines(form: Form) -> list[str]:
-    """One line per argument with a description."""
+    """Return one line for each argument with a description."""
     return _limit_lines(_argument(one, "") for one in form.parameters)
 
 
 def first_sentence(description: str) -> str:
-    """On one line, without its full stop."""
+    """Return the first sentence on one line, without its full stop."""
     head = _END.split(printable(description.strip()[: _READ * SENTENCE_CHARS]), maxsplit=1)[0]
     line = " ".join(head.split()).rstrip(".:")
     return line if len(line) <= SENTENCE_CHARS else f"{line[: SENTENCE_CHARS - 3].rstrip()}..."

@@ -1,6 +1,6 @@
-"""A JSON schema as types. Every schema has one: what is not understood, or is too large, is Any.
+"""Converts a JSON schema to Python types. Never fails: a schema that is not understood, or too large, becomes Any.
 
-Bounded in depth and in the number of schemas looked at, so neither a huge nor an endless schema costs much.
+Depth and number of schemas read are bounded, so that neither a huge nor a recursive schema costs much.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from pinfold.tools.stubs.shapes import (
 
 DEPTH = 10
 SCHEMAS = 300
-"""Looked at for the arguments, or the result, of one tool."""
+"""Maximum number read for the arguments, or for the result, of one tool."""
 RECORDS = 40
 FIELDS = 50
 KEY_CHARS = 100
-"""As Python writes it."""
+"""Maximum length of a key, also of its repr."""
 ITEMS = 16
-"""Of a tuple."""
+"""Maximum length of a tuple."""
 VALUES = 40
 VALUE_CHARS = 80
 ALL_VALUES_CHARS = 800
@@ -67,13 +67,13 @@ _KEYWORDS = (
     *("patternProperties", "items", "prefixItems", "maxItems", "additionalItems"),
     *("format", "contentEncoding", "contentMediaType"),
 )
-"""Copied when schemas are put together; an object may have a million others."""
+"""The keywords copied when schemas are merged; a schema may have a million others."""
 MERGED = 200
-"""Keys of an object that is put together."""
+"""Maximum number of properties of a merged object."""
 
 
 class Reader:
-    """For one root schema, inside which `$ref` points."""
+    """Reads one root schema, in which `$ref` is resolved."""
 
     def __init__(self, root: Json) -> None:
         self._root = root
@@ -87,7 +87,7 @@ class Reader:
         return SCHEMAS - self._left
 
     def put_together(self, schema: Json) -> Mapping[str, Json]:
-        """An object with every key it may have: those of all alternatives, required where each of them requires it."""
+        """Merge alternatives into one object with the keys of all; a key is required only if each requires it."""
         whole = self._merge_schemas(schema)
         members = as_list(whole.get("anyOf") or whole.get("oneOf"))
         if not members:
@@ -108,7 +108,7 @@ class Reader:
         }
 
     def read(self, schema: Json, name: str, depth: int = 0, ref: str = "") -> Type:
-        """`name` is what an object in it would be called; `ref` is where in the root schema it is, if it is known by that."""
+        """Convert a schema. `name` is for a record made of it; `ref` is the `$ref` that led here, if any."""
         self._left -= 1
         if self._left < 0 or depth > DEPTH or not isinstance(schema, Mapping):
             return ANY
@@ -140,7 +140,7 @@ class Reader:
                 return self._read_kind(_implied_kind(schema), schema, name, depth, ref)
 
     def _members(self, schema: Mapping[str, Json], name: str, depth: int) -> list[Type]:
-        """The types of a union; none where its members only refine a type beside them."""
+        """Return the types of a union; none if its members only refine the `type` given next to them."""
         members = as_list(schema.get("anyOf") or schema.get("oneOf"))
         own = _keywords(schema, without=("anyOf", "oneOf", "nullable"))
         is_object = bool(as_object(own.get("properties")))
@@ -168,7 +168,7 @@ class Reader:
 
     def _array(self, schema: Mapping[str, Json], name: str, depth: int) -> Type:
         items, first = schema.get("items"), as_list(schema.get("prefixItems"))
-        if isinstance(items, list):  # as tuples were written up to draft 2019-09
+        if isinstance(items, list):  # the form of tuples up to draft 2019-09
             items, first = schema.get("additionalItems"), as_list(items)
         if not first:
             return ListOf(self.read(items, name, depth + 1))
@@ -189,7 +189,7 @@ class Reader:
             return DictOf(ANY)
         (plain,) = unique([name], taken=WRITTEN, prefix="Type").values()
         own = numbered(plain, self.records)
-        # Before its fields are read: they may lead back here.
+        # Register the record before reading its fields: they may refer back to it.
         self.records[own] = ()
         if ref:
             self._known[ref] = Record(own)
@@ -208,13 +208,13 @@ class Reader:
             return ANY
         self._open.add(pointer)
         steps = _steps(pointer)
-        # One that points into the middle of the schema says nothing by its last word.
+        # Only the last word of a pointer such as `#/$defs/Name` is a good name.
         found = self.read(target, camel(steps[-1]) if len(steps) == 2 else name, depth, pointer)
         self._open.discard(pointer)
         return self._known.setdefault(pointer, found)
 
     def _at(self, pointer: str) -> Json:
-        """What stands there in the root schema, or None. Other documents are not fetched."""
+        """Return the target of a pointer in the root schema, or None. Other documents are not fetched."""
         if not pointer.startswith("#") or len(pointer) > 1000:
             return None
         at: Json = self._root
@@ -228,7 +228,7 @@ class Reader:
         return at
 
     def _merge_schemas(self, schema: Json) -> dict[str, Json]:
-        """The schema and its `allOf` and `$ref` as one: properties are combined, for other keywords the first counts."""
+        """Merge a schema with its `allOf` and `$ref`: properties are combined; of other keywords the first wins."""
         merged: dict[str, Json] = {}
         for part in self._parts(schema, DEPTH):
             for key, value in part.items():
@@ -259,7 +259,7 @@ def _steps(pointer: str) -> list[str]:
 
 
 def as_object(value: Json) -> Mapping[str, Json]:
-    """Empty where it is something else."""
+    """Return `value` if it is an object, else an empty one."""
     return cast("Mapping[str, Json]", value) if isinstance(value, Mapping) else {}
 
 
@@ -287,7 +287,7 @@ def is_key(key: object) -> bool:
 
 
 def _choice(values: list[Json]) -> Type:
-    """A Literal where Python has one for it; else the types of the values."""
+    """Return a Literal of the values if Python can express it, else the union of their types."""
     named: list[Scalar] = [value for value in values[:VALUES] if _is_named(value)]
     chars = sum(len(repr(value)) for value in named)
     is_whole = len(values) <= VALUES and chars <= ALL_VALUES_CHARS

@@ -1,4 +1,4 @@
-"""Types of values, as a JSON schema can describe them, and as Python writes them: annotations, TypedDicts, identifiers."""
+"""The types that a JSON schema can describe, and their Python source: annotations, TypedDicts, identifiers."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ WRITTEN = frozenset(
         *("Any", "Literal", "NotRequired", "TypedDict"),
     }
 )
-"""Names that generated code uses itself: no tool and no type may hide them."""
+"""Names used by the generated code: no tool or type may shadow them."""
 _LENGTH = 64
 _READ = 200
-"""Letters of a name that are looked at."""
+"""Maximum number of characters of a name that are read."""
 _OTHER = re.compile(r"[^A-Za-z0-9_]+")
 _WORD = re.compile(r"[A-Za-z0-9]+")
 
 
 def identifiers(names: Sequence[str], *, taken: Collection[str] = (), prefix: str = "tool") -> Mapping[str, str]:
-    """For each name of a tool or server the one under which code finds it.
+    """Map names of tools or servers to Python identifiers.
 
-    The same set of names gives the same identifiers, in whatever order they come; a name that is an identifier already
-    keeps it. `taken` are those that are not free; `prefix` stands before a name that begins with a digit.
+    The same set of names gives the same identifiers in any order; a name that is an identifier already is kept.
+    `taken` are identifiers not to use; `prefix` is put before a name that begins with a digit.
     """
     return unique(names, taken={*WRITTEN, *taken}, prefix=prefix)
 
 
 def module_names(servers: Sequence[str]) -> Mapping[str, str]:
-    """For each server its module of the package `servers`, which has a `search` of its own."""
+    """Map servers to modules of the package `servers`; `search` is taken by the package's own function."""
     return identifiers(servers, taken=("search",), prefix="server")
 
 
@@ -57,7 +57,7 @@ def unique(names: Sequence[str], *, taken: Collection[str], prefix: str) -> dict
 
 
 def numbered(name: str, taken: Collection[str]) -> str:
-    """The name, with a number behind it where it is taken."""
+    """Return the name, with a number appended if it is taken."""
     number, free = 1, name
     while free in taken:
         number += 1
@@ -66,14 +66,14 @@ def numbered(name: str, taken: Collection[str]) -> str:
 
 
 def camel(*names: str) -> str:
-    """One name for a type: `list_issues`, `filter` becomes `ListIssuesFilter`."""
+    """Join names to one type name: `list_issues` and `filter` give `ListIssuesFilter`."""
     words = [word for name in names for word in _WORD.findall(_ascii(name[:_READ]))]
     text = "".join(word[0].upper() + word[1:] for word in words)[:_LENGTH]
     return text if text and not text[0].isdigit() else f"Type{text}"
 
 
 def _plain(name: str, prefix: str) -> str:
-    # Without underscores in front: `__getattr__` and `_call` mean something in a module.
+    # Strip leading underscores: `__getattr__` and `_call` have a meaning in the module.
     text = _OTHER.sub("_", _ascii(name[:_READ])).lstrip("_")
     if not name.isidentifier():
         text = text.rstrip("_")
@@ -87,7 +87,7 @@ def _ascii(name: str) -> str:
 
 
 def _fold_letter(letter: str) -> str:
-    """Without its accents, else by its number: letters of other scripts differ from one Python to the next."""
+    """Drop accents, else use the code point: which letters are valid differs between versions of Python."""
     base = "".join(part for part in unicodedata.normalize("NFKD", letter.replace("ß", "ss")) if part.isascii())
     if base or unicodedata.combining(letter):
         return base
@@ -122,7 +122,7 @@ class Either(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """An object with known keys, by its name in `Records`."""
+    """An object with known keys; `name` is its key in `Records`."""
 
     name: str
 
@@ -151,17 +151,17 @@ ANY = Plain("Any")
 NONE = Plain("None")
 TABLE = Plain("pyarrow.Table")
 MEMBERS = 12
-"""Of one union; more say nothing to anybody."""
+"""Maximum in a union; a larger one becomes Any."""
 
 
 def either(types: Iterable[Type]) -> Type:
-    """One of them: flat, each once, choices put together, None last."""
+    """Return the union of types: flat, without duplicates, all choices in one, None last."""
     flat: dict[Type, None] = {}
     values: dict[tuple[type, Scalar], Scalar] = {}
     for one in types:
         for member in one.members if isinstance(one, Either) else (one,):
             if isinstance(member, Choice):
-                # By type too: True and 1 are equal and mean different things.
+                # The type is part of the key: True equals 1, but is a different value.
                 values |= {(type(value), value): value for value in member.values}
             flat[Choice(()) if isinstance(member, Choice) else member] = None
     choice = Choice(tuple(values.values()))
@@ -174,7 +174,7 @@ def either(types: Iterable[Type]) -> Type:
 
 
 def fits(value: object, shape: Type) -> bool:
-    """Whether a JSON value is of this type, as far as is worth looking: keys of records are not checked."""
+    """True if a JSON value has this type. The keys of records are not checked."""
     match shape:
         case Choice(values):
             return any(type(value) is type(one) and value == one for one in values)
@@ -196,10 +196,10 @@ def fits(value: object, shape: Type) -> bool:
 
 
 def annotation(shape: Type, names: Mapping[str, str] | None = None) -> str:
-    """`names` are those that records have in the module, where they differ."""
+    """Return the annotation of a type. `names` maps records to their names in the module, where these differ."""
     match shape:
         case Plain(name):
-            return "Any" if shape == TABLE else name  # code that has no pyarrow cannot name it
+            return "Any" if shape == TABLE else name  # pyarrow may be missing in the session
         case Choice(values):
             return f"Literal[{', '.join(map(repr, values))}]"
         case ListOf(item):
@@ -215,7 +215,7 @@ def annotation(shape: Type, names: Mapping[str, str] | None = None) -> str:
 
 
 def named_in(shape: Type) -> Iterator[str]:
-    """The records it names."""
+    """Yield the names of the records in a type."""
     match shape:
         case Record(name):
             yield name
@@ -229,7 +229,7 @@ def named_in(shape: Type) -> Iterator[str]:
 
 
 class Definitions:
-    """The TypedDicts of one module; records that are alike in all they lead to share one."""
+    """The TypedDicts of one module; records that are equal, including all records they refer to, share one."""
 
     def __init__(self, taken: Collection[str]) -> None:
         self._taken = set(taken)
@@ -240,7 +240,7 @@ class Definitions:
         self.chars = 0
 
     def place(self, records: Records) -> Mapping[str, str]:
-        """The module's names for a tool's records; writes those that are not there yet."""
+        """Define a tool's records unless they exist already; return their names in the module."""
         names: dict[str, str] = {}
         written: dict[str, tuple[str, Collection[str]]] = {}
         for own, fields in records.items():
@@ -257,7 +257,7 @@ class Definitions:
         return names
 
     def _write(self, own: str, records: Records, names: Mapping[str, str]) -> None:
-        """Write the records it names first; only a record that leads back to itself is quoted."""
+        """Write a record after those it refers to. Only a reference back to an unfinished record is quoted."""
         if names[own] in self._begun:
             return
         self._begun.add(names[own])
@@ -280,7 +280,7 @@ def _entry(field: Field, names: Mapping[str, str], there: Collection[str]) -> st
 
 
 def _meaning(own: str, written: Mapping[str, tuple[str, Collection[str]]]) -> str:
-    """It and all that it leads to; `written` are entries with the tool's own names, and the records they name."""
+    """Return the text of a record and all it refers to. `written` has their fields and the records these name."""
     reached: dict[str, None] = {}
     waiting = [own]
     while waiting:

@@ -1,1 +1,1 @@
-"""A local model for others: an OpenAI-compatible server over a GGUF file or a Transformers folder."""
+"""Serves a local model, a GGUF file or a Transformers folder, over an OpenAI-compatible API."""

@@ -1,4 +1,4 @@
-"""A model as an OpenAI-compatible server. Knows nothing of what runs the model."""
+"""The OpenAI-compatible HTTP application. Independent of the backend that runs the model."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ class Backend(Protocol):
 
     @property
     def tells_tools(self) -> bool:
-        """The model's template tells it of tools, and it was trained to go by that."""
+        """True if the model's template describes tools and the model was trained to use them."""
         ...
 
     def chunks(self, body: Body) -> AsyncGenerator[Chunk]:
-        """A reply in chunks. Raises Refusal before the first of them."""
+        """Yield a reply in chunks. Raises Refusal before the first one."""
         ...
 
     async def answer(self, body: Body) -> Chunk:
-        """A reply in one piece. Raises Refusal."""
+        """Return a complete reply. Raises Refusal."""
         ...
 
     async def embed(self, body: Body) -> Json:
-        """Vectors for texts. Raises Refusal."""
+        """Return embeddings of texts. Raises Refusal."""
         ...
 
     async def aclose(self) -> None: ...
@@ -62,7 +62,7 @@ _BODY_BYTES = 64 << 20
 
 
 def endpoint(backend: Backend, key: str | None) -> Starlette:
-    """The application; with `key`, only for those who know it."""
+    """Build the application; with a `key`, every request must carry it."""
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse
     from starlette.routing import Route
@@ -111,7 +111,7 @@ def endpoint(backend: Backend, key: str | None) -> Starlette:
 
 def _admit(request: Request, key: str | None) -> None:
     if key is None:
-        # A page in the user's browser can reach this machine, too; it always says where it is from.
+        # Web pages in the user's browser can reach this server too; browsers always send their origin.
         if "origin" in request.headers:
             raise Refusal("web pages are let in only where the model is served with a key", status=403)
         return
@@ -143,7 +143,7 @@ async def _respond(backend: Backend, body: Body) -> Response:
     chunks = backend.chunks(sent)
     if tools:
         chunks = extract_calls(chunks, tools, quoted)
-    # Only with the first of them is it known that there will be an answer.
+    # Wait for the first chunk: only then is it known that there is no error.
     first = await anext(chunks, None)
     return StreamingResponse(_events(first, chunks), media_type="text/event-stream")
 

@@ -1,4 +1,4 @@
-"""From what a user names to a model that is served, and to the socket it is served at. A GGUF file is run by llama.cpp."""
+"""Finds the model a user names, loads it and serves it on a socket. llama.cpp runs GGUF files."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
     from pinfold.model.local.server.endpoint import Backend
 
 CONTEXT = 8192
-"""More must be asked for: it takes memory."""
+"""Default context; a larger one takes more memory and must be requested."""
 _STOP_S = 3
 _KEEP_ALIVE_S = 75
-"""Longer than clients keep a connection: 5 s to 60 s. Who uses one as the server closes it gets no answer."""
+"""Longer than clients keep a connection (5 to 60 s): a request on a connection that the server closes is lost."""
 _HEADER_BYTES = 24
 _HEAD_BYTES = 1 << 20
 _DAY_S = 86_400.0
 _PATIENCE = Patience(connect_s=5.0, first_s=_DAY_S, idle_s=_DAY_S)
-"""llama.cpp says nothing while it reads a long prompt."""
+"""llama.cpp sends nothing while it reads a long prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """What is to be served, and where."""
+    """The model to serve, and its address."""
 
     what: str
-    """A GGUF file, a Transformers folder, or a name of the catalogue."""
+    """A GGUF file, a Transformers folder, or a name from the catalogue."""
     host: str = "127.0.0.1"
     port: int = 8000
-    """0 for any that is free."""
+    """0 for any free port."""
     key: str | None = None
     context: int | None = None
-    """In tokens, for a GGUF file."""
+    """Context in tokens, only for a GGUF file."""
 
 
 async def serve(
@@ -65,7 +65,7 @@ async def serve(
     notice: Callable[[str], None],
     on_ready: Callable[[str, str], None],
 ) -> None:
-    """Until a signal ends it. `on_ready` gets the address and the model's name. Raises ModelError or RequestFailed."""
+    """Serve until a signal arrives. Calls `on_ready(address, model)`. Raises ModelError or RequestFailed."""
     if not is_loopback(serving.host) and not serving.key:
         raise CannotServe(f"at {serving.host} everyone who can reach this machine could use the model: give it a --key")
     with bind_socket(serving.host, serving.port) as opened:
@@ -77,7 +77,7 @@ async def serve(
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """Raises CannotServe."""
+    """Listen on the address. Raises CannotServe."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)
@@ -137,7 +137,7 @@ async def _backend(
 
 
 def _find_model(what: str, models: Path) -> tuple[Path, str]:
-    """The file or folder that is meant, and what to call the model. Raises ModelError."""
+    """Return the file or folder the user named, and a name for the model. Raises ModelError."""
     path = Path(what)
     if what in CATALOGUE and not path.exists():
         weights = weights_named(what)
@@ -164,7 +164,7 @@ def _find_model(what: str, models: Path) -> tuple[Path, str]:
 
 
 def read_head(path: Path) -> bytes:
-    """The beginning of a GGUF file, where it says what it is. Raises CannotServe."""
+    """Return the start of a GGUF file, which holds its metadata. Raises CannotServe."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
@@ -178,16 +178,16 @@ def read_head(path: Path) -> bytes:
 
 
 def number_in(head: bytes, name: str) -> int | None:
-    """A number of the file's own, by its name without the kind of the model before it: uint32, int32 or uint64."""
+    """Return a uint32, int32 or uint64 from the metadata, by its key without the model's architecture in front."""
     found = re.search(rb"\.%b(?:[\4\5]\0{3}(.{4})|\n\0{3}(.{8}))" % name.encode(), head, re.DOTALL)
     return int.from_bytes(found[1] or found[2], "little") if found else None
 
 
 class LlamaBackend:
-    """A GGUF file: llama.cpp in a process of its own."""
+    """Backend for a GGUF file: llama.cpp in its own process."""
 
     def __init__(self, name: str, host: Host, served: Served, *, weights: str) -> None:
-        """`weights`: what they are called, whatever the model is offered as."""
+        """`weights` is the name of the file, which may differ from the served `name`."""
         self.name = name
         self.context: int | None = served.context or None
         self.tells_tools = served.tells_tools and not ignores_declared_tools(weights)
@@ -222,11 +222,11 @@ class LlamaBackend:
 
     @asynccontextmanager
     async def _request(self, path: str, body: Body) -> AsyncGenerator[Answer]:
-        """The answer, with a status of success. One whose process has ended is started again. Raises Refusal."""
+        """Open a successful answer, restarting llama.cpp if its process has ended. Raises Refusal."""
         if not self._host.is_running():
             await self._wire.aclose()
             self._wire = _connect(await self._host.ready())
-        # As in builtin.Repeatable.
+        # A seed must give the same reply again; see builtin.Repeatable.
         repeats = {"cache_prompt": False} if body.get("seed") is not None else {}
         try:
             async with self._wire.post(f"v1/{path}", {**repeats, **body, "model": self.name}) as answer:

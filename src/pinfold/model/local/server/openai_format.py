@@ -1,4 +1,4 @@
-"""What a client asks of a served model and gets back, in OpenAI's words. Pure: nothing here asks a model."""
+"""OpenAI's request and response formats for a served model. Pure: nothing here calls a model."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from pinfold.model.wire.payload import a_list, a_text, an_object, objects_in
 from pinfold.model.wire.reply_assembler import arguments_in
 
 Body = Mapping[str, Json]
-"""Of a request: a chat has `messages`, a text to go on with is a `prompt`."""
+"""Body of a request: with `messages` for a chat, with `prompt` for a text completion."""
 _COMPLETION_TOKENS = 16
-"""Where the client does not say how many, as OpenAI has it."""
+"""OpenAI's default for text completions."""
 _ONLY: Body = {"echo": False, "suffix": "", "best_of": 1}
 
 
 class Refusal(PinfoldError):
-    """The client gets this status and these words."""
+    """An error whose status and message are sent to the client."""
 
     def __init__(self, message: str, *, status: int = 400, code: str = "") -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class Refusal(PinfoldError):
 
 
 def check_body(body: Json) -> Body:
-    """A request that can be answered, or Refusal."""
+    """Check a chat request. Raises Refusal."""
     given = an_object(body)
     messages = a_list(given.get("messages"))
     if not messages or not all(isinstance(message, dict) for message in messages):
@@ -56,7 +56,7 @@ def check_body(body: Json) -> Body:
 
 
 def check_prompt(body: Json) -> Body:
-    """A request to go on with a text, or Refusal."""
+    """Check a text completion request. Raises Refusal."""
     given = an_object(body)
     match given.get("prompt"):
         case str(prompt) | [str(prompt)]:
@@ -71,7 +71,7 @@ def check_prompt(body: Json) -> Body:
 
 
 def text_of(message: Body) -> str:
-    """Its content as text. Raises Refusal for pictures and the like."""
+    """Return the message's content as text. Raises Refusal for pictures and other content."""
     content = message.get("content")
     if content is None or isinstance(content, str):
         return content or ""
@@ -98,12 +98,12 @@ def tools_in(body: Body) -> tuple[ToolSchema, ...]:
 
 
 def user_texts_in(body: Body) -> tuple[str, ...]:
-    """What the user wrote: repeated, it is no call."""
+    """Return what the user wrote: a reply that repeats it is not a call."""
     return tuple(text_of(message) for message in objects_in(body, "messages") if message.get("role") == "user")
 
 
 def in_words(body: Body) -> Body:
-    """The same without tools, for a model whose template does not tell of them: the system prompt does."""
+    """Move the tools into the system prompt, for a model whose template does not describe them."""
     request = put_tools_in_prompt(request_in(body), style="small")
     sent: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
     for message in request.messages:
@@ -126,7 +126,7 @@ def request_in(body: Body) -> Request:
                 messages.append(AssistantMessage(text=text_of(message), calls=calls))
             case "tool":
                 call = ids.get(a_text(message.get("tool_call_id")))
-                # A result that names no call is told all the same: without it the model would call again.
+                # Keep a result that names no known call: without it the model would call again.
                 messages.append(ToolMessage(id=call.id if call else new_action_id(), text=text_of(message)))
             case _:
                 messages.append(UserMessage(text=text_of(message)))
@@ -147,11 +147,11 @@ def _calls(message: Body, ids: dict[str, Call]) -> tuple[Call, ...]:
 
 Chunk: TypeAlias = dict[str, Json]
 _MARKS = re.compile(r"[`~<{\[]")
-"""A call may begin with any of these."""
+"""Characters a call may begin with."""
 
 
 class CallExtractor:
-    """One choice of one reply. Text goes on as it comes until it might be a call; then it waits for the end."""
+    """Handles one choice of a reply. Passes text on as it arrives; holds back text that may be a call until the end."""
 
     def __init__(self, tools: Sequence[ToolSchema], quoted: Sequence[str]) -> None:
         self._tools = tools
@@ -161,19 +161,19 @@ class CallExtractor:
         self._text = ""
         self._sent = 0
         self._line = 0
-        """Where the last line begins; before it nothing looks like a call."""
+        """Start of the last line; nothing before it looks like a call."""
         self._held: int | None = None
-        """From here on it may be one."""
+        """Start of the text held back as a possible call."""
         self.is_native = False
-        """The server has read a call by itself."""
+        """True if the server itself has parsed a call."""
 
     def text(self, piece: str) -> str:
-        """What of it can go on now."""
+        """Add a piece; return the text that can be passed on now."""
         self._text += piece
         return self._up_to(self._safe())
 
     def end(self) -> tuple[str, list[Json]]:
-        """The rest of the text, or the calls that it was."""
+        """Return the rest of the text, or the calls parsed from the whole text."""
         calls = () if self.is_native else parse_reply(self._text, self._tools, quoted=self._quoted).calls
         if not calls:
             return self._up_to(len(self._text)), []
@@ -207,7 +207,7 @@ class CallExtractor:
 async def extract_calls(
     chunks: AsyncGenerator[Chunk], tools: Sequence[ToolSchema], quoted: Sequence[str]
 ) -> AsyncGenerator[Chunk]:
-    """Chunks of a streamed reply."""
+    """Turn calls written as text into tool calls, in the chunks of a streamed reply."""
     choices: dict[int, CallExtractor] = {}
     async with aclosing(chunks):
         async for chunk in chunks:
@@ -236,7 +236,7 @@ def _extract_from_choice(choice: dict[str, Json], sifter: CallExtractor) -> Json
 
 
 def extract_calls_from_reply(answer: Chunk, tools: Sequence[ToolSchema], quoted: Sequence[str]) -> Chunk:
-    """A reply that was not streamed."""
+    """Turn calls written as text into tool calls, in a reply that was not streamed."""
     choices: list[Json] = []
     for choice in objects_in(answer, "choices"):
         message = an_object(choice.get("message"))

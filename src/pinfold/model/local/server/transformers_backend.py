@@ -1,4 +1,4 @@
-"""A Transformers folder behind an endpoint: torch on this machine's processor, one reply at a time."""
+"""Backend for a Transformers folder: torch on the CPU, one reply at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, objec
 
 _CHATS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _CONTEXT = 2048
-"""Where the folder does not say."""
+"""Default for a folder whose config names no context size."""
 _SAMPLING = ("temperature", "top_p", "top_k")
 
 
@@ -42,21 +42,21 @@ class _End:
 
 
 class TransformersBackend:
-    """Made by `load`."""
+    """Created by `load`."""
 
     def __init__(self, name: str, tokenizer: Any, model: Any, *, chats: bool) -> None:
         self.name = name
         self._tokenizer = tokenizer
         self._model = model
         self._chats = chats
-        self._alone = asyncio.Lock()  # not anyio's: a reply begins in one task and ends in another
+        self._alone = asyncio.Lock()  # not anyio's: a reply may begin in one task and end in another
         told = [getattr(model.config, "max_position_embeddings", None), getattr(model.config, "n_positions", None)]
         self.context: int = next((size for size in told if isinstance(size, int)), _CONTEXT)
         self.tells_tools = "tools" in str(tokenizer.chat_template or "") and not ignores_declared_tools(name)
 
     @classmethod
     def load(cls, folder: Path) -> TransformersBackend:
-        """Blocks. Nothing is fetched, and no code of the folder's is run. Raises CannotServe."""
+        """Blocks. Downloads nothing and runs no code from the folder. Raises CannotServe."""
         for module in ("torch", "transformers"):
             if find_spec(module) is None:
                 raise CannotServe(f"a Transformers folder needs {module}; install it: pinfold extras add transformers")
@@ -133,17 +133,17 @@ class TransformersBackend:
         return {"object": "list", "model": self.name, "data": data, "usage": usage}
 
     async def aclose(self) -> None:
-        """It ends with the process."""
+        """Do nothing: the model's memory is freed when the process ends."""
 
     def _inputs(self, body: Body) -> Any:
         if "prompt" in body:
             return self._tokenizer(body["prompt"], return_tensors="pt")
-        # Templates expect text only.
+        # Chat templates expect text only.
         messages = [{**message, "content": text_of(message)} for message in objects_in(body, "messages")]
         if not self._tokenizer.chat_template:
             text = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
             return self._tokenizer(f"{text}assistant:", return_tensors="pt")
-        # A message of the model's own at the end is one that it goes on with.
+        # If the last message is the assistant's, the model continues it.
         goes_on = messages[-1]["role"] == "assistant"
         jinja: Any = import_module("jinja2")
         try:
@@ -178,7 +178,7 @@ class TransformersBackend:
         return settings
 
     async def _generate(self, inputs: Any, settings: dict[str, Any]) -> AsyncGenerator[str | _End]:
-        """In a thread; closing the generator stops it at the next token."""
+        """Generate in a thread; closing the generator stops the thread at the next token."""
         loop, pieces = asyncio.get_running_loop(), asyncio.Queue[str | _End]()
         stop = threading.Event()
 
