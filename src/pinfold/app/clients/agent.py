@@ -357,7 +357,7 @@ class Agent:
         return type(self)(**given)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the session; the suffix (.ipynb, .html, .md, .py, .json, .jsonl) is the format, else a bundle for `load`."""
+        """Write the session by suffix: .ipynb, .html, .md, .py, .json, .jsonl; any other is a bundle for `load`."""
         from pinfold.app.storage.exports import form_for, save
 
         target = Path(path)
