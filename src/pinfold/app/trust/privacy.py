@@ -58,7 +58,7 @@ class Privacy:
                 self.holds = True
 
     def _things(self) -> Iterator[tuple[int, int]]:
-        """Yield the identity of each entry. A folder's has no ctime, because that changes as files in it come and go."""
+        """Yield the identity of each entry. A folder's has no ctime, which changes as files in it come and go."""
         folders = [os.fspath(self._workspace)]
         while folders:
             with os.scandir(folders.pop()) as entries:

@@ -70,7 +70,7 @@ def _is_root(folder: Path) -> bool:
 def instructions(
     workspace: Path | None, obeyed: Mapping[str, bytes]
 ) -> tuple[tuple[Instruction, ...], tuple[str, ...]]:
-    """Return the user's instructions, then those of trusted files (`obeyed`), outermost first; and notices for the user."""
+    """Return the user's instructions, then those among the trusted files `obeyed`, outermost first; and notices."""
     notices: list[str] = []
     found: list[Instruction] = []
     try:

@@ -65,7 +65,7 @@ def skills_folder() -> Path:
 
 
 def find_skills(workspace: Path | None, obeyed: Mapping[str, bytes] | None = None) -> tuple[Skill, ...]:
-    """Return the user's skills, then the workspace's. `obeyed`: its trusted files, if already read. Raises ConfigError."""
+    """Return the user's skills, then the workspace's. `obeyed`: its trusted files, if known. Raises ConfigError."""
     own = _find_own()
     names = {one.name for one in own}
     here: list[Skill] = []
