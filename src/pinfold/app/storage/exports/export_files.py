@@ -241,7 +241,7 @@ _RUNS = ("text/html", "image/svg+xml")
 def display_file(
     folder: Path, entries: Sequence[Entry], blob: ReadBlob, number: int, mime: str | None = None, *, safe: bool
 ) -> Path:
-    """Write a display to the session's folder. `safe` wraps types that could run scripts in a page that runs nothing."""
+    """Write a display to the session's folder. `safe` wraps types that could run scripts in an inert page."""
     form = display_form(entries, blob, number, mime)
     place = private_dir(folder / "displays")
     if safe and form.mime in _RUNS:
