@@ -167,7 +167,7 @@ class Agent:
                 self._holder = asyncio.create_task(self._hold_open(opened))
                 try:
                     await opened
-                except PinfoldError as error:  # raised in another task, whose frames are not the caller's
+                except PinfoldError as error:  # without the frames of the task that raised it
                     raise error.with_traceback(None) from None
         return self
 

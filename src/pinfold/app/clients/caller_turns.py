@@ -58,7 +58,7 @@ class TurnPlace(Struct, frozen=True, kw_only=True):
     answered: tuple[str, ...] = ()
     """Calls whose results came with this request."""
     one_call: bool = False
-    """The client takes one call at a time."""
+    """True if the client takes one call at a time."""
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
@@ -204,7 +204,7 @@ class CallerTurns:
         if later is None:
             return link
         fork = await self._sessions.fork(place.session, attended=False)
-        with suppress(CommandRefused):  # no cell ran since
+        with suppress(CommandRefused):  # refused if no cell ran since
             await fork.submit(Rewind(turn=later, what="variables"))
         await fork.submit(Rewind(turn=later, what="chat"))
         return fork

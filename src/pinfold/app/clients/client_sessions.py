@@ -1,4 +1,4 @@
-"""Sessions for clients of a Pinfold server: opened on request, kept live, closed when unused or the client has gone."""
+"""Sessions for clients of a Pinfold server: opened on request, kept live, closed when idle or their client leaves."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class ClientSessions:
                     await live.submit(Interrupt())
         except PinfoldError:
             if offered is None:
-                raise  # in the task that asked for it
+                raise  # `start` raises it in the task that asked
             logger.exception("%s ended", session)
         finally:
             self._held.pop(session, None)

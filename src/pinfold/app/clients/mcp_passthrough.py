@@ -63,7 +63,7 @@ class Upstream:
                 await line.over.event.wait()
         except Exception:
             if not made:
-                raise  # in the task that asked for it
+                raise  # `start` raises it in the task that asked
         finally:
             self._held.pop(key, None)
 

@@ -1,4 +1,4 @@
-"""The user's sessions, for clients of `pinfold serve`: find, open, fork and remove them by name, whoever owns them."""
+"""The user's sessions, for clients of `pinfold serve`: find, open, fork and remove them by name, in any process."""
 
 from __future__ import annotations
 

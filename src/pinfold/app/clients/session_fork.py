@@ -51,7 +51,7 @@ async def fork(shelf: SessionStore, session: SessionId, title: str | None = None
 
 def _copy_file(source: str, target: str) -> None:
     """Hard-link files that never change (named by digest, or piped input); copy those still written to."""
-    with suppress(OSError):  # another file system
+    with suppress(OSError):  # hard links fail across file systems
         if _DIGEST.fullmatch(Path(source).name) or Path(source).parent.name == "input":
             os.link(source, target)
             return

@@ -60,7 +60,7 @@ class TaskResult(Struct, frozen=True, kw_only=True):
     changed: tuple[str, ...] = ()
     """Files it changed in the workspace."""
     conflicts: tuple[str, ...] = ()
-    """Files changed meanwhile by something else; they stay as that left them."""
+    """Files that were also changed outside the task; those changes are kept."""
 
 
 class TaskRun(Struct, frozen=True, kw_only=True):

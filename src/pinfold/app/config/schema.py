@@ -49,7 +49,7 @@ class ModelsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     fallback: tuple[str, ...] = ()
     """Models to ask, in this order, when the main one cannot be reached."""
     escalate: str = ""
-    """Model to ask when the main one goes round in circles."""
+    """Model to ask when the main one is stuck in a loop."""
     aliases: dict[str, str] = {}
 
 
@@ -98,7 +98,7 @@ class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where code and tools may go."""
+    """Which hosts code and tools may reach."""
 
     allow: tuple[str, ...] = ()
     """Hosts reached without asking in the modes auto and full: `api.github.com`, `*.example.org`, `10.0.0.0/8`."""
@@ -113,7 +113,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How much of one result the model sees; 10,000 characters unless set. The whole result is kept."""
     output_lines: int | None = None
     output_tokens: int | None = None
-    """About four bytes each."""
+    """Counted as four bytes each."""
 
 
 class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -71,11 +71,11 @@ _FAREWELL_S = 5.0
 
 
 Feed: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Entry | Delta]]
-"""Events and deltas, without end."""
+"""An endless stream of events and deltas."""
 
 
 class Link(Protocol):
-    """A session as a front end sees it, wherever it lives."""
+    """A session as a front end sees it, in this process or another."""
 
     session: SessionId
 

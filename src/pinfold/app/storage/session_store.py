@@ -46,7 +46,7 @@ class Claim:
 
 
 def claim(folder: Path) -> Claim | None:
-    """Become the owner of the session, or None if another process is."""
+    """Become the owner of the session; None if another process is."""
     with explain_errors(f"{folder} cannot be used"):
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if not _try_lock(descriptor):

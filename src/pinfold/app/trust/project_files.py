@@ -321,7 +321,7 @@ def _read(top: int, path: str, most: int) -> bytes:
         try:
             mode = os.fstat(fd).st_mode
             if stat.S_ISDIR(mode):
-                raise FileNotFoundError  # `.env` is a name for virtual environments too
+                raise FileNotFoundError  # a virtual environment may be called `.env` too
             if not stat.S_ISREG(mode):
                 raise UnsafeFile("it is no regular file")
             with open(fd, "rb", closefd=False) as file:

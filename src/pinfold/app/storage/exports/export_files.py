@@ -255,7 +255,7 @@ def display_file(
 
 
 def label_stored_display(number: int, display: DisplayRef, blob: ReadBlob) -> str:
-    """`display 3: image/png 640x480`."""
+    """Return a label such as `display 3: image/png 640x480`."""
     best = best_of(display.mime)
     forms: dict[str, Form] = {}
     if best is not None:

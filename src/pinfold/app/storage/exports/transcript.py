@@ -191,7 +191,7 @@ def size_of(data: bytes) -> tuple[int, int] | None:
 
 
 def display_label(number: int, forms: Mapping[str, Form]) -> str:
-    """`display 3: image/png 640x480`."""
+    """Return a label such as `display 3: image/png 640x480`."""
     best = best_of(forms)
     if best is None:
         return f"display {number}: not there any more"

@@ -29,7 +29,7 @@ _JSON = json.JSONDecoder(strict=False)
 _OBJECTS = 64
 """Maximum places in a reply where JSON is looked for."""
 _OWN_NOTICES = re.compile(rf"(?:\n?\[(?:{'|'.join(LAST_WORDS)})[^\n]*\])+\Z")
-"""Notices of ours at the end, which no program is likely to print by chance."""
+"""Trailing notices of Pinfold, which no program is likely to print by chance."""
 
 
 class PrintedOutput(Struct, frozen=True, kw_only=True):
