@@ -157,7 +157,7 @@ def hide_process_secrets() -> None:
 
 
 def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return values of variables with secret names, except placeholders such as `none` or `ollama`, and existing paths."""
+    """Return values of variables with secret names, except words such as `none` or `ollama`, and existing paths."""
     return tuple(
         value
         for name, value in environment.items()
