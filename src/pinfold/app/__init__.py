@@ -1,7 +1,8 @@
 """The composition root: configuration, sessions on disk, their owners, and `Agent`.
 
-Each name is listed once, in the block below. A type checker reads it as it is; `__getattr__` reads it when a name is used,
-so that a command loads only the modules it needs. The folders of app do the same: front ends import from these faces.
+Each name is listed once, in the block below. Type checkers read it as code; `__getattr__` parses it when a name is used,
+so that a command loads only the modules it needs. The folders of app do the same. Front ends import only from these
+packages.
 """
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false

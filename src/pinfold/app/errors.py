@@ -1,4 +1,4 @@
-"""Errors of putting things together."""
+"""Errors of configuration, sessions and turns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pinfold.events import PinfoldError
 
 
 class ConfigError(PinfoldError):
-    """Yours: fix the file, the flag or the folder that the message names."""
+    """A mistake of the user's, in the file, flag or folder that the message names."""
 
     exit_code = 2
 
@@ -17,7 +17,7 @@ class NoSuchSession(PinfoldError):
     def __init__(self, message: str, *, several: bool = False) -> None:
         super().__init__(message)
         self.several = several
-        """The name fits more than one, rather than none."""
+        """True if the name fits more than one session, False if it fits none."""
 
 
 class SessionBusy(PinfoldError):
@@ -27,7 +27,7 @@ class SessionBusy(PinfoldError):
 
 
 class OwnerGone(PinfoldError):
-    """The process that held the session ended while we listened."""
+    """The process that owned the session ended while we were connected."""
 
     exit_code = 75
 
@@ -37,4 +37,4 @@ class TurnError(PinfoldError):
 
 
 class CheckpointError(PinfoldError):
-    """A checkpoint that cannot be made, or gone back to; says why."""
+    """A checkpoint cannot be made or restored; the message says why."""

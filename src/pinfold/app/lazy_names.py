@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are used."""
+"""Lazy loading of the names of a package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sys import modules
 
 
 def lazy_names(module: str) -> Callable[[str], object]:
-    """`__getattr__` of a package whose names are listed in its `if TYPE_CHECKING:` block."""
+    """Return a `__getattr__` for a package that lists its names in its `if TYPE_CHECKING:` block."""
     homes: dict[str, str] = {}
 
     def get(name: str) -> object:

@@ -1,4 +1,4 @@
-"""Where Pinfold keeps things, by the XDG conventions; which folders it may not be pointed at; small files for its user alone."""
+"""Pinfold's folders by the XDG conventions, folders that may not be used as workspaces, and small private files."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _KEYS = (
     *(".config/gcloud", ".config/gh", ".config/google-chrome", ".config/op", ".config/rclone"),
     *(".local/share/keyrings", "Library/Keychains"),
 )
-"""Below a home: keys, tokens and logged-in browsers. No session may see them."""
+"""Paths below a home folder with keys, tokens and logged-in browsers. No session may see them."""
 _LOOKED_AT = 2000
-"""Names in a folder among which one that was mistyped is looked for."""
+"""Maximum names in a folder to compare with a mistyped one."""
 _scratches: dict[str, int] = {}
-"""Locks on the scratch folders this process made; with them a cleanup tells them from leftovers."""
+"""Locks on the scratch folders of this process, by which `pinfold cleanup` tells them from leftovers."""
 
 
 def _xdg(variable: str, default: str) -> Path:
@@ -65,26 +65,26 @@ def cache_dir() -> Path:
 
 
 def up_dir() -> Path:
-    """Where `pinfold up` has its lock and its sockets."""
+    """Return the folder for the lock and sockets of `pinfold up`."""
     return state_dir() / "up"
 
 
 def warm_dir() -> Path:
-    """Where the warm helper has its lock and its sockets."""
+    """Return the folder for the lock and sockets of the warm helper."""
     return state_dir() / "warm"
 
 
 def contents_dir(workspace: Path) -> Path | None:
-    """Where all sessions of a workspace keep what its files hold; None for a scratch folder, which has one session."""
+    """Return where all sessions of a workspace store file contents; None for a scratch folder (one session only)."""
     if workspace.is_relative_to(cache_dir() / "scratch"):
         return None
     return data_dir() / "contents" / hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
 
 
 def private_dir(path: Path) -> Path:
-    """Make sure the folder is there, writable, and for its owner alone."""
+    """Create the folder if needed; make sure it is writable and closed to other users."""
     try:
-        for folder in (*reversed(path.parents), path):  # `parents=True` would leave those open to others
+        for folder in (*reversed(path.parents), path):  # `parents=True` would make parents readable by others
             if not folder.exists():
                 folder.mkdir(mode=0o700, exist_ok=True)
         if path.stat().st_mode & 0o077:
@@ -97,7 +97,7 @@ def private_dir(path: Path) -> Path:
 
 
 def _suggest_fix(path: Path, code: int | None = None) -> str:
-    """What to do about a folder of ours that cannot be used."""
+    """Return what to do about one of Pinfold's folders that cannot be used."""
     if code in (errno.ENOSPC, errno.EDQUOT):
         return "free some space on that disk"
     own = {"CONFIG": config_dir, "DATA": data_dir, "STATE": state_dir, "CACHE": cache_dir}
@@ -108,7 +108,7 @@ def _suggest_fix(path: Path, code: int | None = None) -> str:
 
 
 def workspace_at(path: Path) -> Path:
-    """A folder the user named as workspace, or ConfigError."""
+    """Return the resolved folder that the user named as workspace. Raises ConfigError."""
     try:
         folder = path.resolve(strict=True)
     except FileNotFoundError as error:
@@ -129,7 +129,7 @@ def workspace_at(path: Path) -> Path:
 
 
 def suggest_path(path: Path) -> str:
-    """For a path that is not there: a question that names one beside it, if there is one much like it."""
+    """Return a `did you mean` question with a similar name from the same folder, or an empty string."""
     from difflib import get_close_matches
 
     try:
@@ -141,7 +141,7 @@ def suggest_path(path: Path) -> str:
 
 
 def refuse_closed_folders(path: Path) -> None:
-    """No session may see or change what steers it, nor see the user's keys."""
+    """Raise ConfigError for paths to Pinfold's own files, which steer sessions, or to the user's keys."""
     for own in (config_dir().resolve(), data_dir().resolve(), state_dir().resolve()):
         if path.is_relative_to(own) or own.is_relative_to(path):
             raise ConfigError(f"{path} cannot be used: Pinfold's own files are in {own}; name another folder")
@@ -152,7 +152,7 @@ def refuse_closed_folders(path: Path) -> None:
 
 
 def _homes() -> set[Path]:
-    """The user's home, also as links lead to it; none for a user without one."""
+    """Return the user's home as given and resolved; empty if there is none."""
     with contextlib.suppress(RuntimeError):
         return {Path.home(), Path.home().resolve()}
     return set()
@@ -167,7 +167,7 @@ def scratch_of(session: str) -> Path:
 
 
 def scratch_folder(session: str) -> Path:
-    """Made for this process; goes with `forget_scratch`, or a cleanup after its end."""
+    """Create and lock a scratch folder. `forget_scratch` removes it, or a cleanup after this process ends."""
     scratch = private_dir(scratch_of(session))
     _scratches[session] = hold_lock(scratch)
     return scratch
@@ -186,7 +186,7 @@ def remove_unstarted(folder: Path) -> None:
 
 
 def input_of(session: Path) -> Path:
-    """Within a session's folder: what was piped in when it began."""
+    """Return where a session's folder holds the piped input."""
     return session / "input"
 
 
@@ -198,7 +198,7 @@ def current_folder() -> Path:
 
 
 def default_workspace(session: str) -> tuple[Path, str | None]:
-    """The current folder; where that is too wide, a scratch folder and the words to say so."""
+    """Return the current folder; if it is too wide, a scratch folder and a notice about it."""
     here = current_folder()
     if not is_too_wide(here.resolve()):
         return workspace_at(here), None
@@ -211,7 +211,7 @@ _LARGEST_PRIVATE = 4 << 20
 
 @contextlib.contextmanager
 def explain_errors(problem: str, advice: str = "") -> Generator[None]:
-    """An OSError is a ConfigError from here on: the problem, the system's own words, and what to do."""
+    """Turn an OSError into a ConfigError with the problem, the system's message and advice."""
     try:
         yield
     except OSError as error:
@@ -219,16 +219,16 @@ def explain_errors(problem: str, advice: str = "") -> Generator[None]:
 
 
 def read_limited(path: Path, most: int, too_large: str) -> bytes:
-    """A file of the user's. Raises ConfigError; `too_large` says what to do about one of more than `most` bytes."""
+    """Read a file of at most `most` bytes. Raises ConfigError; `too_large` is its message for a larger file."""
     with explain_errors(f"{path} cannot be read"), path.open("rb") as file:
-        data = file.read(most + 1)  # whatever its size says: it may be a link to a device
+        data = file.read(most + 1)  # do not trust its size: it may be a link to a device
     if len(data) > most:
         raise ConfigError(f"{path} {too_large}")
     return data
 
 
 def read_store(path: Path, kind: type[T], mend: str) -> T:
-    """What a private file holds as JSON, or an empty `kind`. Raises ConfigError; `mend` says what to do if it is damaged."""
+    """Decode a private JSON file; an empty `kind` if it is missing. Raises ConfigError with the advice `mend`."""
     data = read_private(path)
     try:
         return kind() if data is None else decode_json(data, kind)
@@ -237,7 +237,7 @@ def read_store(path: Path, kind: type[T], mend: str) -> T:
 
 
 def read_private(path: Path) -> bytes | None:
-    """What is in it; None if it is not there. Raises ConfigError where others could have read or written it."""
+    """Read a private file; None if it is missing. Raises ConfigError if others could have read or written it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -254,13 +254,13 @@ def read_private(path: Path) -> bytes | None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Put this into it, whole or not at all, for its owner alone. Raises ConfigError."""
+    """Write a file atomically, readable by its owner only. Raises ConfigError."""
     private_dir(path.parent)
     write_whole(path, data)
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace a file, whole or not at all. Raises ConfigError."""
+    """Replace a file atomically. Raises ConfigError."""
     with explain_errors(f"{path} cannot be written", "nothing is changed"):
         fd, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:
@@ -276,7 +276,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 @contextlib.contextmanager
 def hold_file_lock(path: Path) -> Generator[None]:
-    """Hold an exclusive lock on it, so that reading and writing it is one step."""
+    """Hold an exclusive lock on a file, so that reading and rewriting it is one step."""
     lock = private_dir(path.parent) / f".{path.name}.lock"
     with explain_errors(f"{lock} cannot be used"):
         fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""Tasks beside other code: a group of them that fails like a function, and an event loop in a thread of its own."""
+"""Concurrent tasks: a task group that raises a single error as it is, and an event loop in its own thread."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pinfold.events import PinfoldError
 
 T = TypeVar("T")
 _STOP_S = 10.0
-"""For what is cancelled to end."""
+"""How long a cancelled call may take to end."""
 
 
 @asynccontextmanager
 async def background() -> AsyncGenerator[TaskGroup]:
-    """Tasks that run beside the body and are cancelled at its end. Fails with the error itself where there is just one."""
+    """Run tasks concurrently with the body; cancel them at its end. A single error is raised without its group."""
     try:
         async with anyio.create_task_group() as tasks:
             yield tasks
@@ -30,7 +30,7 @@ async def background() -> AsyncGenerator[TaskGroup]:
 
 
 def _only_error(error: BaseException) -> BaseException:
-    """The one in a group, however deep; else the group."""
+    """Return the only error in nested groups, or the first group that has several."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     group = cast("BaseExceptionGroup[BaseException]", error)
@@ -42,17 +42,17 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        # No reason to keep a program alive whose own code has ended.
+        # A daemon thread, so that it does not keep a finished program alive.
         self._thread = threading.Thread(target=self._loop.run_forever, name="pinfold", daemon=True)
         self._thread.start()
 
     @property
     def is_here(self) -> bool:
-        """Whether the code that asks runs in it."""
+        """True if the calling code runs in this thread."""
         return threading.current_thread() is self._thread
 
     def call(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Ctrl-C cancels the step, and is raised when it has ended."""
+        """Run a coroutine in the loop and wait for it. Ctrl-C cancels it, and is raised once it has ended."""
         ended = threading.Event()
 
         async def run() -> T:
@@ -64,10 +64,10 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(run(), self._loop)
         try:
             return future.result()
-        except PinfoldError as error:  # whose words say all: what led to it here is of no use to the caller
+        except PinfoldError as error:  # its message says all; frames of the loop do not help the caller
             raise error.with_traceback(None) from None
         finally:
-            if future.cancel():  # it has not ended yet
+            if future.cancel():  # it had not ended yet
                 ended.wait(_STOP_S)
 
     def end(self) -> None:

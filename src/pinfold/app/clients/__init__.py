@@ -1,4 +1,4 @@
-"""What uses sessions: Agent, turns followed to their end, sessions for clients of our servers, notebooks."""
+"""Users of sessions: `Agent`, turns followed to their end, the sessions of server clients, notebooks."""
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 

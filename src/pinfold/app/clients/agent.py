@@ -1,4 +1,4 @@
-"""`Agent`: Pinfold from Python. A front door over a live session; it adds nothing of its own."""
+"""`Agent`: Pinfold from Python. A thin interface to a live session, without behaviour of its own."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return self.text
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """As a notebook shows it: with figures and tables, and nothing that a model or its code wrote runs or loads."""
+        """Return what a notebook shows. Nothing that a model or its code wrote is run or loaded."""
         from pinfold.app.storage.exports.html import answer_html
 
         html = answer_html(self.text, [display.mime for display in self.displays])
@@ -79,17 +79,17 @@ class RunResult(Struct, frozen=True, kw_only=True):
 class Agent:
     """One session with a model: `async with Agent(...) as agent`, or `with` and `run_sync` in code without asyncio.
 
-    Where its beginning and its end are apart, as in cells of a notebook: `await agent.open()` and `await agent.close()`.
-    What is not given comes from the configuration. `tools` are granted to this agent; `approve` answers
-    what policy asks; without it, requests that need approval are denied. `packages` are added to the environment the cells run in,
-    which is built first if need be: that takes a while, and the network. Each of `mounts` is PATH, read-only, or
-    PATH:rw. `git_checkpoints` commits the workspace's files to a side ref of its repository after each cell that changed
-    some. `mcp` names MCP servers besides the user's own: a path to a file with `mcpServers`, or that table.
-    `allow_hosts` may be reached without asking while the session has not read both private data and text of others;
-    `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read. `api_key` is sent to the
-    model's provider only. `tools_off` are names or patterns of tools it does not get. `limits` bound the
-    sandbox, `output_bytes` and the like how much of a result the model sees; `guards` and `imports`,
-    the only modules it may import, are guard rails for code.
+    If it opens and closes in different places, such as cells of a notebook, use `await agent.open()` and
+    `await agent.close()`. Arguments that are not given come from the configuration. `tools` are granted to this agent.
+    `approve` answers requests for approval; without it they are denied. `packages` are added to the environment the
+    cells run in; if that has to be built first, opening takes a while and needs the network. Each of `mounts` is PATH
+    (read-only) or PATH:rw. `git_checkpoints` commits the workspace's files to a side ref of its repository after each
+    cell that changed files. `mcp` names MCP servers besides the user's own: a path to a file with `mcpServers`, or that
+    table. `allow_hosts` may be reached without asking while the session has not read both private data and outside
+    text; `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read. `api_key` is sent to
+    the model's provider only. `tools_off` are names or patterns of tools to leave out. `limits` bound the sandbox;
+    `output_bytes` and the like bound how much of a result the model sees. `guards` and `imports` (the only modules
+    that may be imported) are guard rails for code.
     """
 
     def __init__(
@@ -137,15 +137,15 @@ class Agent:
         self._stack = AsyncExitStack()
         self._live: LiveSession | None = None
         self._turn: TurnId | None = None
-        """The turn under way, if it is ours."""
+        """The running turn, if this agent began it."""
         self._holder: asyncio.Task[None] | None = None
-        """Has it open between `open` and `close`, which other tasks call."""
+        """Holds the session open between `open` and `close`, which may be called from different tasks."""
         self._opening, self._closing = asyncio.Lock(), asyncio.Event()
         self._thread: LoopThread | None = None
 
     @cached_property
     def _plan(self) -> SessionPlan:
-        """Reads configuration and folders, so not before the session is opened or asked about."""
+        """Computed on first use, because it reads configuration and folders."""
         return plan_session(self._given, self._hooks, self._new_id)
 
     @property
@@ -159,7 +159,7 @@ class Agent:
         return f"<Agent {', '.join(filter(None, parts))}>"
 
     async def open(self) -> Self:
-        """The same as `async with`, for where `close` is called elsewhere. `run` opens it too."""
+        """Open the session, as `async with` does; `close` may be called from another task. `run` opens it too."""
         async with self._opening:
             if self._live is None:
                 opened = asyncio.get_running_loop().create_future()
@@ -167,7 +167,7 @@ class Agent:
                 self._holder = asyncio.create_task(self._hold_open(opened))
                 try:
                     await opened
-                except PinfoldError as error:  # raised in another task, whose frames are not the caller's
+                except PinfoldError as error:  # without the frames of the task that raised it
                     raise error.with_traceback(None) from None
         return self
 
@@ -182,7 +182,7 @@ class Agent:
             opened.set_exception(error)
 
     async def close(self) -> None:
-        """End the session's process; what it did is kept, unless it is ephemeral."""
+        """End the session's process. The session is kept unless it is ephemeral."""
         if self._thread is not None and not self._thread.is_here:
             await asyncio.to_thread(self.close_sync)
             return
@@ -222,7 +222,7 @@ class Agent:
         self._loop_thread().call(partial(self.set_checkpoints, on))
 
     def close_sync(self) -> None:
-        """As `with` does at its end. At the end of the program it is done for you."""
+        """Close the session, as the end of `with` does. Called automatically when the program exits."""
         thread = self._thread
         if thread is None:
             if self._live is not None:
@@ -270,9 +270,9 @@ class Agent:
         return await self._stack.__aexit__(kind, error, trace)
 
     def set_guards(self, *, imports: Iterable[str] | None = None, decoded: bool = False) -> None:
-        """Switch the guard rails for code: nothing but these modules may be imported, no decoded text may be run.
+        """Set the guard rails for code: allow only these imports; with `decoded`, refuse to run decoded text.
 
-        They keep a model from mistakes. What keeps code from harm is the sandbox.
+        They protect a model from mistakes. Protection from harmful code is the sandbox.
         """
         allowed = None if imports is None else frozenset(imports)
         self._require_open().set_guards(Guards(imports=allowed, decoded=decoded))
@@ -286,7 +286,7 @@ class Agent:
         self._hooks.add(hook)
 
     async def run(self, prompt: str, *, images: Iterable[str | PathLike[str]] = ()) -> RunResult:
-        """One turn. `images` are files the model is shown. Raises TurnError if it ends without an answer."""
+        """Run one turn. `images` are files to show the model. Raises TurnError if the turn ends without an answer."""
         live, say = await self._prepare_turn(prompt, images)
         end, shown = await finish_turn(self._follow_turn(live, say), say)
         return RunResult(
@@ -299,7 +299,7 @@ class Agent:
         )
 
     async def stream(self, prompt: str, *, images: Iterable[str | PathLike[str]] = ()) -> AsyncGenerator[Event | Delta]:
-        """One turn, event by event. Leaving it early interrupts the turn."""
+        """Run one turn and yield its events. Leaving early interrupts the turn."""
         live, say = await self._prepare_turn(prompt, images)
         async with aclosing(self._follow_turn(live, say)) as feed:
             async for item in feed:
@@ -313,7 +313,7 @@ class Agent:
         return live, Say(turn=new_turn_id(), text=prompt, images=shown)
 
     async def _follow_turn(self, live: LiveSession, say: Say) -> AsyncGenerator[Entry | Delta]:
-        """From its prompt on: events of an earlier turn are skipped. The hooks have seen its end before the caller."""
+        """Yield the events from this turn's prompt on. Hooks see the end of the turn before the caller does."""
         self._turn, begun = say.turn, False
         try:
             async with aclosing(follow(live, say, live.log.seq)) as feed:
@@ -332,14 +332,14 @@ class Agent:
         await self._require_async().submit(Interrupt())
 
     async def undo(self, to: int | None = None, what: What = "all") -> SessionRewound:
-        """Take back the last cell, or all after cell `to`: variables and files of the workspace. Raises CommandRefused.
+        """Undo the last cell, or all cells after cell `to`: variables and workspace files. Raises CommandRefused.
 
-        What it could not take back is in `effects`; the model is told with the next prompt.
+        Effects that could not be undone are in `effects`. The model learns of the undo with the next prompt.
         """
         return await self._rewind(Undo(to=to, what=what))
 
     async def redo(self) -> SessionRewound:
-        """Take the last undo back, if no cell has run since. Raises CommandRefused."""
+        """Redo what the last undo took back, if no cell has run since. Raises CommandRefused."""
         return await self._rewind(Redo())
 
     async def _rewind(self, command: Undo | Redo) -> SessionRewound:
@@ -347,7 +347,7 @@ class Agent:
         return await rewind(live, command, live.log.seq)
 
     async def fork(self, title: str | None = None) -> Self:
-        """A second agent, not open yet, that goes on from where this one is, in the same folder. Raises PinfoldError."""
+        """Return a second agent, not yet open, that continues from here in the same folder. Raises PinfoldError."""
         if self._plan.folder is None:
             raise ConfigError("an ephemeral session cannot be forked: nothing of it is kept")
         if self._turn is not None:
@@ -357,7 +357,7 @@ class Agent:
         return type(self)(**given)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the session as its name ends: .ipynb, .html, .md, .py, .json, .jsonl; else as one bundle, for `load`."""
+        """Write the session by suffix: .ipynb, .html, .md, .py, .json, .jsonl; any other is a bundle for `load`."""
         from pinfold.app.storage.exports import form_for, save
 
         target = Path(path)
@@ -372,7 +372,7 @@ class Agent:
 
     @classmethod
     def load(cls, path: str | PathLike[str], **arguments: Any) -> Self:
-        """An agent that goes on with a saved session. `arguments` are those of Agent."""
+        """Return an agent that continues a saved session. `arguments` are those of Agent."""
         shelf = SessionStore()
         session, _ = shelf.import_session(Path(path))
         try:

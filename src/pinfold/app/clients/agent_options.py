@@ -1,4 +1,4 @@
-"""From the arguments of `Agent` to the session it opens. Reads configuration and folders; opens nothing."""
+"""From the arguments of `Agent`, plan the session to open. Reads configuration and folders; opens nothing."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class SessionPlan(Struct, frozen=True, kw_only=True):
 
     session: SessionId
     folder: Path | None
-    """None if nothing of it is kept."""
+    """None for an ephemeral session."""
     options: Options
 
 
 def keep_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """All but `self`, each in a form that can be read more than once."""
+    """Return all but `self`, with iterators as tuples, so that they can be read more than once."""
     return {
         name: tuple(cast("Iterable[Any]", value)) if isinstance(value, Iterator | list) else value
         for name, value in given.items()
@@ -48,7 +48,7 @@ def keep_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan_session(given: Mapping[str, Any], hooks: Hooks, new: SessionId | None) -> SessionPlan:
-    """From the arguments of Agent; `new` is the id of a session that begins. Raises PinfoldError."""
+    """Plan the session from the arguments of Agent. `new` is the id of a new session. Raises PinfoldError."""
     model, sandbox, api_key = given["model"], given["sandbox"], given["api_key"]
     place = None if given["workspace"] is None else Path(given["workspace"])
     data, added = check_paths(parse_named_paths(given["data"])), given["packages"]

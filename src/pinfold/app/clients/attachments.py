@@ -1,4 +1,4 @@
-"""What comes along with a prompt: standard input, files and pictures. Described within bounds, and there as data in whole."""
+"""Attachments of a prompt: standard input, files, pictures. The model gets bounded text; the data is mounted whole."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from pinfold.log import Blobs, blob_id
 
 STDIN = "stdin"
 LARGEST = 4 << 30
-"""Bytes of standard input that are kept."""
+"""Largest standard input, in bytes."""
 _WHOLE = 8000
-"""Bytes of text up to which the model is told all of it."""
+"""Text up to this many bytes is shown to the model in full."""
 _HEAD = 2000
 _CHUNK = 1 << 20
 
 
 class Attachments(msgspec.Struct, frozen=True, kw_only=True):
     words: str
-    """For the model, after the prompt."""
+    """Description for the model, added after the prompt."""
     data: Mapping[str, Path]
     pictures: tuple[Path, ...] = ()
     """Pictures the model is shown."""
 
 
 def collect_attachments(files: Mapping[str, Path], piped: Path | None) -> Attachments:
-    """`files` by the name they are mounted under; `piped`: where standard input was kept."""
+    """Describe attachments. `files` are by mount name; `piped` is the file that holds standard input."""
     data = {**files, **({STDIN: piped} if piped else {})}
     words = [_describe_attachment("Standard input", STDIN, piped)] if piped else []
     words += [_describe_attachment(f"Attached {name}", name, path) for name, path in files.items()]
@@ -42,7 +42,7 @@ def collect_attachments(files: Mapping[str, Path], piped: Path | None) -> Attach
 
 
 def save_stdin(read: Callable[[int], bytes], folder: Path) -> Path | None:
-    """Standard input as a file in `folder`; None if there was nothing. Raises ConfigError."""
+    """Save standard input to a file in `folder`; None if it is empty. Raises ConfigError."""
     first = read(_CHUNK)
     if not first:
         return None
@@ -63,19 +63,19 @@ def save_stdin(read: Callable[[int], bytes], folder: Path) -> Path | None:
 
 
 def store_pictures(link: Link, folder: Path | None, paths: Iterable[Path]) -> tuple[Image, ...]:
-    """Store them among the blobs of a session, which another process may own; `folder` is the session's. Raises ConfigError."""
+    """Store pictures as blobs of the session, which another process may own. Raises ConfigError."""
     blobs = link.log.blobs if isinstance(link, LiveSession) else Blobs(folder / "blobs" if folder else None)
     return tuple(picture(blobs, path) for path in paths)
 
 
 def store_picture(link: Link, folder: Path, data: bytes, what: str = "what was sent") -> Image:
-    """The same for one picture that is no file. Raises ConfigError."""
+    """Store one picture that is not a file. Raises ConfigError."""
     blobs = link.log.blobs if isinstance(link, LiveSession) else Blobs(folder / "blobs")
     return Image(mime=picture_kind(data, what), blob=blobs.put(data))
 
 
 def loose_picture(data: bytes) -> Image:
-    """For a model without a session. Raises ConfigError."""
+    """Return a picture for a model without a session. Raises ConfigError."""
     return Image(mime=picture_kind(data), blob=blob_id(data))
 
 
@@ -92,7 +92,7 @@ def _describe_attachment(what: str, name: str, path: Path) -> str:
     place = f"the read-only data {name!r} (its path is listed above)"
     if path.is_dir():
         return f"[{what} is a folder, {place}.]"
-    if not path.is_file():  # opening it could wait for ever
+    if not path.is_file():  # opening a pipe could block forever
         raise ConfigError(f"{path} is neither a file nor a folder; pipe it in instead")
     with explain_errors(f"{path} cannot be read"), path.open("rb") as file:
         size, head = os.fstat(file.fileno()).st_size, file.read(_WHOLE)
@@ -123,7 +123,7 @@ _KINDS = {
 
 
 def is_picture(path: Path) -> bool:
-    """Whether it is one that a model can look at."""
+    """True if it has a picture format that models accept."""
     try:
         with path.open("rb") as file:
             return _kind(file.read(12)) is not None
@@ -132,7 +132,7 @@ def is_picture(path: Path) -> bool:
 
 
 def picture(blobs: Blobs, path: Path) -> Image:
-    """Put it on record. Raises ConfigError."""
+    """Store a picture file as a blob. Raises ConfigError."""
     data = read_limited(path, LARGEST_PICTURE, f"is too large for a model: the limit is {LARGEST_PICTURE:,} bytes")
     return Image(mime=picture_kind(data, str(path)), blob=blobs.put(data))
 

@@ -1,4 +1,4 @@
-"""Many tasks from a file, a few at a time; results go to a file, line by line, and a second run does only what is left."""
+"""Run many tasks from a file, a few at a time. Results go to a file; a second run does only the remaining tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pinfold.sandbox.providers.auto import Auto
 
 
 def read_tasks(path: Path) -> list[Task]:
-    """Raises ConfigError, which names the first bad line."""
+    """Raises ConfigError naming the first bad line."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -55,7 +55,7 @@ def _read_task(where: str, number: int, line: str) -> Task:
 
 
 class ResultFile:
-    """One line for each task that ended. Lines of tasks that did not succeed are dropped when they are run again."""
+    """Has one line for each ended task. Opening it drops the lines of tasks that will be run again."""
 
     def __init__(self, path: Path, tasks: Iterable[Task]) -> None:
         """Raises ConfigError."""
@@ -63,13 +63,13 @@ class ResultFile:
         lines = _read_results(path) if path.exists() else []
         self.done = {result.id: result for result in lines if result.id in ours and result.status == "done"}
         self.failed = frozenset(result.id for result in lines if result.id in ours and result.status != "done")
-        """Tasks that begin anew, in another session."""
+        """Tasks that did not succeed; they start over in a new session."""
         keep = [result for result in lines if result.id not in ours or result.status == "done"]
         self._mark = path.with_name(f".{path.name}.run")
         new = path.with_name(f".{path.name}.new")
         with explain_errors(f"{path} cannot be written"):
             self.run = self._mark.read_text(encoding="utf-8") if path.exists() and self._mark.exists() else ""
-            """The same for a batch that goes on after it was killed."""
+            """Id of this run; a batch that is resumed after a kill keeps it."""
             if not self.run:
                 self.run = os.urandom(6).hex()
                 self._mark.write_text(self.run, encoding="utf-8")
@@ -78,7 +78,7 @@ class ResultFile:
             self._file = path.open("a", encoding="utf-8")
 
     def add(self, result: TaskResult) -> None:
-        """On disk when this returns."""
+        """Write the result; it is on disk when this returns."""
         self._file.write(f"{plain_json(result)}\n")
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -97,36 +97,36 @@ def _read_results(path: Path) -> list[TaskResult]:
             if line.strip():
                 found.append(convert(json.loads(line), TaskResult))
         except (ValueError, msgspec.ValidationError) as error:
-            if number == len(lines):  # a kill cut it off
+            if number == len(lines):  # cut off by a kill
                 break
             raise ConfigError(f"{path}, line {number} is not a result: {error}; name another file") from error
     return found
 
 
 class LocalTasks(Struct, kw_only=True):
-    """Runs tasks on this machine, each in a session of its own.
+    """Runs tasks on this machine, each in its own session.
 
-    The session's id follows from the run and the task, so that a batch that was killed goes on in it.
+    The session's id is derived from the run and the task, so a batch that was killed continues in the same sessions.
     """
 
     batch: str
-    """Names the run."""
+    """Id of the run."""
     flags: dict[str, Json]
     more: dict[str, Any]
     default: Path
-    """The workspace of tasks that name none."""
+    """The workspace of tasks without one."""
     shared: frozenset[Path]
-    """Workspaces of several tasks."""
+    """Workspaces that several tasks use."""
     own_views: bool
-    """The sandbox can give each task a view of its own; otherwise those that share a workspace wait for each other."""
+    """True if the sandbox gives each task a private view; otherwise tasks of one workspace run one at a time."""
     again: frozenset[str] = frozenset()
-    """Tasks that begin anew."""
+    """Tasks that start over in a new session."""
     stopping: anyio.Event = msgspec.field(default_factory=anyio.Event)
-    """Once it is set, tasks that run are interrupted."""
+    """When set, running tasks are interrupted."""
     locks: dict[Path, anyio.Lock] = msgspec.field(default_factory=dict[Path, anyio.Lock])
 
     async def run(self, task: Task) -> TaskResult:
-        """Never raises PinfoldError: a task that cannot run has failed."""
+        """Run a task. Never raises PinfoldError: a task that cannot run has failed."""
         workspace = folder_of(task, self.default)
         lock = self.locks.setdefault(workspace, anyio.Lock())
         is_shared = workspace in self.shared
@@ -161,7 +161,7 @@ def shared_workspaces(tasks: Iterable[Task], default: Path) -> frozenset[Path]:
 
 
 async def has_views(options: Options) -> bool:
-    """Whether sessions with these options can each have their own view of the workspace."""
+    """True if each session with these options can have its own view of the workspace."""
     async with AsyncExitStack() as ends:
         provider = (await resolve_sandbox(options, None, ends)).provider
         if isinstance(provider, Auto):

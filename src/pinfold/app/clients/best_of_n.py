@@ -1,4 +1,4 @@
-"""Best of N: the same task in several sessions at once, each with a private view of the workspace; the first that passes stays."""
+"""Best of N: run one task in several sessions, each on a private view of the files; keep the first that passes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Branch(Struct, frozen=True, kw_only=True):
     number: int
     session: SessionId
     folder: Path | None
-    """None for one that leaves nothing behind."""
+    """None for an ephemeral session."""
     options: Options
 
 
@@ -34,11 +34,11 @@ class Winner(Struct, frozen=True, kw_only=True):
     branch: Branch
     text: str
     brought: MergeReport
-    """What it did to the files is in the workspace now."""
+    """Its file changes, merged into the workspace."""
 
 
 class BestOfN:
-    """`show` is told every event of every branch; `say` a line about one."""
+    """Runs the branches. `show` gets every event of every branch, `say` a line of text about a branch."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class BestOfN:
         """Branches that have read outside text."""
 
     async def run(self, prompt: str, check: str) -> Winner | None:
-        """Until one passes the check, or all have ended. The others leave nothing behind, unless none has passed."""
+        """Run until one branch passes the check or all have ended. If one passes, the others leave nothing behind."""
         try:
             async with background(), anyio.create_task_group() as racing:
                 for branch in self._branches:
@@ -74,7 +74,7 @@ class BestOfN:
         place = folder or (self._scratch.path / session if self._scratch else None)
         settings = dict(options.settings)
         if isinstance(seed := settings.get("seed"), int):
-            settings["seed"] = seed + number - 1  # else all of them would say the same
+            settings["seed"] = seed + number - 1  # otherwise all branches would reply the same
         title = f"{options.title or 'branch'} ({number})"
         view = place / "view" if place else None
         options = replace(options, title=title, settings=settings, view=view)
@@ -92,7 +92,7 @@ class BestOfN:
             race.cancel()
 
     async def _try_branch(self, branch: Branch, live: LiveSession, prompt: str, check: str) -> str | None:
-        """Its answer, if it passes. Raises PinfoldError."""
+        """Return the branch's answer if it passes. Raises PinfoldError."""
         say = Say(turn=new_turn_id(), text=prompt)
         async with live.subscribe(0) as feed:
             await live.submit(say)
@@ -109,12 +109,12 @@ class BestOfN:
         branch, text = self._winner
         workspace, view = branch.options.workspace, branch.options.view
         brought = NOTHING
-        if workspace and view and view.is_dir():  # else it ran no cell
+        if workspace and view and view.is_dir():  # without a view folder, it ran no cell
             brought = merge_changes(branch.session, workspace, view, branch.session in self._untrusted)
         return Winner(branch=branch, text=text, brought=brought)
 
     def _clear(self) -> None:
-        """Views go. So do the sessions of those that lost against another."""
+        """Remove all views, and if a branch won, the sessions of the others."""
         for branch in self._branches:
             if branch.options.view and branch.options.view.exists():
                 discard(branch.options.view)
@@ -125,6 +125,6 @@ class BestOfN:
 
 
 def describe_conflicts(brought: MergeReport) -> Sequence[str]:
-    """What is not as the winner left it, a line each."""
+    """Return a line for each file that is not as the winner left it."""
     lines = [f"{path} was changed here meanwhile and stays as it is" for path in brought.conflicts]
     return [*lines, *(f"{one.path} was left out: {one.why}" for one in brought.left_out)]

@@ -1,6 +1,6 @@
-"""Runs turns for clients that speak another protocol.
+"""Run turns for clients that speak another protocol.
 
-A turn belongs to its session: it goes on when the client has gone, and what came of it can be read from the log again.
+A turn belongs to its session: it continues after the client disconnects, and its result can be read from the log later.
 """
 
 from __future__ import annotations
@@ -38,41 +38,41 @@ from pinfold.events import (
 from pinfold.text import cap_text
 
 _PICTURE = 4 << 20
-"""Bytes of a picture that is put into the text."""
+"""Largest picture, in bytes, that is embedded in the text."""
 _PICTURES = ("image/png", "image/jpeg", "image/svg+xml")
 RESULT = 40_000
-"""Characters of a result of a client's tool that the model sees."""
+"""Characters that the model sees of a client tool's result."""
 
 
 class TurnPlace(Struct, frozen=True, kw_only=True):
-    """Where a turn is, for later requests."""
+    """Locates a turn for later requests."""
 
     session: str
     turn: TurnId
     start: int
-    """The last event before it."""
+    """Sequence number of the last event before the turn."""
     tools: tuple[str, ...] = ()
-    """Of the client."""
+    """Names of the client's tools."""
     after: int = 0
-    """The last event before the request, if the turn began with an earlier one."""
+    """Sequence number of the last event before this request, if an earlier request began the turn."""
     answered: tuple[str, ...] = ()
-    """Calls whose results that request brought."""
+    """Calls whose results came with this request."""
     one_call: bool = False
-    """The client takes one call at a time."""
+    """True if the client takes one call at a time."""
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
-    """What a request brings: a message, or results of calls that a turn waits for."""
+    """Content of a request: a message, or results of the calls a turn waits for."""
 
     say: Say | None = None
     results: dict[str, str] = {}
-    """By call."""
+    """Results by call id."""
     at: TurnPlace | None = None
-    """The turn that waits for them."""
+    """The turn that waits for the results."""
 
 
 class TurnRun:
-    """A turn that is followed to its end, or to where it waits for the client. It has any number of readers."""
+    """The pieces of a turn up to its end, or to a pause for the client. Any number of readers can follow them."""
 
     def __init__(self, place: TurnPlace) -> None:
         self.place = place
@@ -89,7 +89,7 @@ class TurnRun:
         self._news = anyio.Event()
 
     async def follow(self) -> AsyncGenerator[Piece]:
-        """From its beginning to its end."""
+        """Yield all pieces, from the first to the end."""
         place = 0
         while True:
             while place == len(self._pieces):
@@ -101,10 +101,10 @@ class TurnRun:
 
 
 class CallerTurns:
-    """Starts turns and follows each in a task of its own: a client that leaves ends nothing."""
+    """Starts turns and follows each in its own task, so that a turn survives its client's disconnect."""
 
     def __init__(self, sessions: ServedSessions, *, on_call: Callable[[ActionId, TurnPlace], None]) -> None:
-        """`on_call` learns of each call that waits for a client."""
+        """`on_call` gets each call that waits for a client."""
         self._sessions = sessions
         self._on_call = on_call
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,7 +113,7 @@ class CallerTurns:
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def start(self, link: Link, prompt: Prompt, terms: CallerTerms) -> TurnRun:
-        """Raises SessionBusy, CommandRefused and other PinfoldErrors."""
+        """Start or continue a turn. Raises SessionBusy, CommandRefused and other PinfoldErrors."""
         now, names = (await status_now(link)).seq, tuple(tool.name for tool in terms.tools)
         if prompt.at:
             names = tuple({*prompt.at.tools, *names})
@@ -133,7 +133,7 @@ class CallerTurns:
                 if not started.done():
                     started.set_exception(error)
                 run.add(Ended(status="failed", error=str(error)))
-            finally:  # no request waits for a task that is gone
+            finally:  # no request may wait for a task that has ended
                 if not started.done():
                     started.set_exception(SessionBusy("the server is ending"))
                 if not run.has_ended:
@@ -146,7 +146,7 @@ class CallerTurns:
         return run
 
     def _one_at_a_time(self, link: Link) -> anyio.Lock:
-        """Turns of one session wait for each other: each has terms of its own."""
+        """Return the session's lock: its turns run one at a time, because each sets its own terms."""
         return self._locks.setdefault(link.session, anyio.Lock())
 
     async def _follow(
@@ -163,7 +163,7 @@ class CallerTurns:
         only_answer = terms.answer_schema is not None or terms.must_call
         reader = TurnReader(place.turn, place.tools, only_answer=only_answer, one_call=place.one_call)
         if prompt.say and left:
-            await link.submit(Interrupt(target=left))  # its client goes on with something else
+            await link.submit(Interrupt(target=left))  # the client abandoned that turn
         if isinstance(link, LiveSession):
             await link.set_caller_terms(terms)
         elif terms != CallerTerms():
@@ -198,19 +198,19 @@ class CallerTurns:
                     return
 
     async def branch(self, place: TurnPlace) -> Link:
-        """The session if that turn is its last, else a second one that goes on from after it. Files are as they are now."""
+        """Return the session if this turn is its last, else a fork that continues after it. Files are not rewound."""
         link = await self._sessions.link(place.session)
         later = await _first_turn_after(link, place)
         if later is None:
             return link
         fork = await self._sessions.fork(place.session, attended=False)
-        with suppress(CommandRefused):  # no cell ran since
+        with suppress(CommandRefused):  # refused if no cell ran since
             await fork.submit(Rewind(turn=later, what="variables"))
         await fork.submit(Rewind(turn=later, what="chat"))
         return fork
 
     async def read_again(self, place: TurnPlace, *, only_answer: bool = False) -> AsyncGenerator[Piece]:
-        """What came of a turn so far, from the log; without an end while it runs."""
+        """Yield the pieces of a turn so far, from the log; without an end while it runs."""
         link = await self._sessions.link(place.session)
         reader = TurnReader(place.turn, place.tools, only_answer=only_answer, one_call=place.one_call)
         async for entry in past_events(link, place.start):
@@ -231,7 +231,7 @@ class CallerTurns:
 
 
 async def past_events(link: Link, after: int) -> AsyncGenerator[Entry]:
-    """Those after `after`, up to now."""
+    """Yield the events after `after`, up to now."""
     now = (await status_now(link)).seq
     if now <= after:
         return
@@ -261,7 +261,7 @@ async def _catch_up(feed: AsyncIterator[Entry | Delta], reader: TurnReader, seq:
 
 
 async def _answer_calls(link: Link, reader: TurnReader, results: Mapping[str, str]) -> None:
-    """Raises CommandRefused for a call that does not wait."""
+    """Submit the results. Raises CommandRefused for a call that does not wait."""
     for id_, text in results.items():
         digest = reader.take_digest(ActionId(id_))
         if digest is None:
@@ -270,7 +270,7 @@ async def _answer_calls(link: Link, reader: TurnReader, results: Mapping[str, st
 
 
 async def _complete(link: Link, reader: TurnReader, pieces: Iterable[Piece]) -> list[Piece]:
-    """With the pictures that the turn has shown, as markdown after its answer."""
+    """Add the pictures that the turn displayed, as markdown after its answer."""
     told: list[Piece] = []
     for piece in pieces:
         if isinstance(piece, Ended) and piece.status == "completed" and not reader.only_answer:

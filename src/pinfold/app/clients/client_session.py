@@ -1,4 +1,4 @@
-"""One session as a client of a server of ours uses it: cells, turns, undo, files. All of it on record and judged."""
+"""One session as a client of a Pinfold server uses it: cells, turns, undo, files, all logged and judged by policy."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ from pinfold.text import cap_text
 
 Displays: TypeAlias = tuple[Mapping[str, bytes], ...]
 SHOWN = 100_000
-"""Characters of one stream of a cell that are told."""
+"""Characters of each output stream of a cell that the client gets."""
 KEPT = "blob:"
-"""How the handle of an output begins that was too long to be told."""
+"""Prefix of the handle of an output that was too long to return."""
 
 
 class CellResult(Struct, frozen=True, kw_only=True):
     end: ActionFinished
     cell: int | None
-    """Its number; None if it did not begin."""
+    """The cell's number; None if it did not start."""
     stdout: str
     stderr: str
     displays: Displays
@@ -58,16 +58,16 @@ class CellResult(Struct, frozen=True, kw_only=True):
 
 
 class ClientSession:
-    """One session of a client's."""
+    """A live session opened for a client."""
 
     def __init__(self, live: LiveSession, tasks: TaskGroup, *, title: str, client: str) -> None:
-        """`tasks` end with it."""
+        """`tasks` are cancelled when the session ends."""
         self.id = live.session
         self.live = live
         self.tasks = tasks
         self.title = title
         self.client = client
-        """Whose it is; empty: every client's."""
+        """The client that owns it; empty if every client may use it."""
         self.workspace = live.status_after(0).workspace
         self.let_go = anyio.Event()
         self.gone = anyio.Event()
@@ -85,7 +85,7 @@ class ClientSession:
         approve: Approve | None = None,
         on_output: Callable[[str], None] | None = None,
     ) -> CellResult:
-        """One cell. Cancelling interrupts it and keeps the state."""
+        """Run one cell. Cancelling interrupts it and keeps the state."""
         execute = Execute(id=new_action_id(), code=code, timeout_s=timeout_s)
         streams: dict[str, list[str]] = {"stdout": [], "stderr": []}
         cell: int | None = None
@@ -120,7 +120,7 @@ class ClientSession:
     async def ask(
         self, prompt: str, *, approve: Approve | None = None, on_event: Callable[[Event | Delta], None] = lambda _: None
     ) -> tuple[TurnEnded, Displays]:
-        """One turn of the agent, and what it showed. Cancelling interrupts it. Raises TurnError if it ends without an answer."""
+        """Run one turn; return its end and displays. Cancelling interrupts it. Raises TurnError without an answer."""
         say = Say(turn=new_turn_id(), text=prompt)
         if problem := self.live.status_after(0).no_model:
             raise TurnError(problem)
@@ -140,14 +140,14 @@ class ClientSession:
             return await self.live.variables()
 
     async def history(self) -> SessionHistory:
-        """Without outputs: only what is new is read, and cells and turns are kept."""
+        """Return the history without outputs. Reads only the events added since the last call."""
         async with self._reading:
             await anyio.to_thread.run_sync(self._history.add_new, self.live)
             self._history.outputs.clear()
             return self._history.build(self.live.state)
 
     async def get(self, path: str, *, approve: Approve | None = None) -> bytes:
-        """A file of the workspace, or an output that was kept. Raises CommandRefused with what is wrong."""
+        """Return a workspace file or a stored output. Raises CommandRefused with the reason."""
         if path.startswith(KEPT):
             return self._read_blob(path.removeprefix(KEPT))
         done = await self._call_tool(CallTool(tool="get_file", args={"path": path}), approve)
@@ -156,7 +156,7 @@ class ClientSession:
     async def put(
         self, path: str, *, content: str | None = None, encoded: str | None = None, approve: Approve | None = None
     ) -> str:
-        """What was written, in words. Raises CommandRefused with what is wrong."""
+        """Write a workspace file; return a description of what was written. Raises CommandRefused with the reason."""
         given = {"content": content, "base64": encoded}
         args = {"path": path, **{name: text for name, text in given.items() if text is not None}}
         return (await self._call_tool(CallTool(tool="put_file", args=args), approve)).observation
@@ -189,7 +189,7 @@ class ClientSession:
 
     @contextmanager
     def ask_client(self, id_: str, approve: Approve | None) -> Generator[None]:
-        """Meanwhile this client is asked about what it leads to."""
+        """Send approvals of this action or turn, and of the calls it makes, to `approve` while the block runs."""
         if approve is None:
             yield
             return
@@ -201,6 +201,6 @@ class ClientSession:
             self._askers.pop(id_, None)
 
     def find_approver(self, waiting: OpenAction) -> Approve | None:
-        """Who began what led to it."""
+        """Return the approver of the request that led to this action."""
         keys = (waiting.proposed.id, waiting.proposed.parent, waiting.proposed.turn)
         return next((self._askers[key] for key in keys if key in self._askers), None)

@@ -1,4 +1,4 @@
-"""Sessions for clients of a server of ours: opened when asked for, held live, let go of when the client has gone."""
+"""Sessions for clients of a Pinfold server: opened on request, kept live, closed when idle or their client leaves."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from pinfold.log import summarise
 
 logger = logging.getLogger(__name__)
 MOST = 64
-"""Sessions held at once."""
+"""Maximum number of open sessions."""
 IDLE_S = 30 * 60.0
 """A session unused for this long is closed; unless it is ephemeral, it can be resumed."""
 ANYONE = "*"
-"""In place of a client: any client that knows the session's id may use it, and no list shows it."""
+"""Client name of a session that any client may use if it knows the id; no list shows it."""
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/=]{16,512}")
 _STOP_S = 15.0
 """How long all sessions may take to close."""
@@ -49,14 +49,14 @@ class OpenTerms(Struct, frozen=True, kw_only=True):
 
     workspace: Path | None = None
     flags: Mapping[str, object] = {}
-    """By configuration key."""
+    """Settings by configuration key."""
     mounted: Mapping[str, Any] = {}
-    """Options of what they may see of the host."""
+    """Options for the parts of the host that sessions may see."""
     ephemeral: bool = False
 
 
 class ClientSessions:
-    """All sessions of a server. Use it as an async context manager; at its end every session is closed."""
+    """All sessions of a server. Use as an async context manager; leaving it closes every session."""
 
     def __init__(self, terms: OpenTerms) -> None:
         self._terms = terms
@@ -87,23 +87,23 @@ class ClientSessions:
                 await one.gone.wait()
 
     def list_for(self, client: str) -> list[ClientSession]:
-        """Those every client may use, and its own."""
+        """Return the client's own sessions and those that every client may use."""
         return [one for one in self._held.values() if one.client in ("", client)]
 
     def find(self, name: str, client: str) -> ClientSession | None:
-        """By id or by title."""
+        """Return an open session by id or title."""
         own = (one for one in self.list_for(client) if name in (one.id, one.title))
         anyones = (one for one in self._held.values() if one.client == ANYONE and name == one.id)
         return next(itertools.chain(own, anyones), None)
 
     async def open(self, title: str, client: str = "") -> ClientSession:
-        """A new one. Raises PinfoldError."""
+        """Open a new session. Raises PinfoldError."""
         session = new_session_id()
         options = new_session_options(session, self._terms.workspace, self._terms.flags)
         return await self._open(session, options, title, client)
 
     async def resume(self, name: str, title: str, client: str = "") -> ClientSession | None:
-        """With one that was let go of, by id or title; None if there is none. Raises SessionBusy, ConfigError."""
+        """Reopen a closed session by id or title; None if there is none. Raises SessionBusy, ConfigError."""
         if self._shelf is None:
             return None
         try:
@@ -112,7 +112,7 @@ class ClientSessions:
             if missing.several:
                 raise
             return None
-        # Named, so that a session of another folder is not opened by accident: its data is not offered here.
+        # The name may be that of a session of another folder. Refuse it: this server does not offer that folder's data.
         options = resume_options(session, folder, None, self._terms.flags)
         here = new_session_options(session, self._terms.workspace, self._terms.flags)
         known = summarise(folder)
@@ -121,7 +121,7 @@ class ClientSessions:
         return await self._open(session, options, title, client)
 
     async def fork(self, offered: ClientSession, title: str) -> ClientSession:
-        """A second one that goes on from where this is: its story and its variables, in the same workspace."""
+        """Open a second session with the same conversation and variables, in the same workspace."""
         if self._shelf is None:
             raise CommandRefused("an ephemeral session cannot be forked: nothing of it is kept")
         if offered.busy:
@@ -135,7 +135,7 @@ class ClientSessions:
         await offered.gone.wait()
 
     async def forget(self, client: str) -> None:
-        """Close what is this client's own."""
+        """Close the client's own sessions."""
         for one in [one for one in self._held.values() if client and one.client == client]:
             await self.close(one)
 
@@ -165,7 +165,7 @@ class ClientSessions:
                     await live.submit(Interrupt())
         except PinfoldError:
             if offered is None:
-                raise  # in the task that asked for it
+                raise  # `start` raises it in the task that asked
             logger.exception("%s ended", session)
         finally:
             self._held.pop(session, None)
@@ -184,7 +184,7 @@ class ClientSessions:
 
 
 def server_token(variable: str | None, name: str) -> tuple[str, str]:
-    """What a client of the server `name` must bring, and where it is to be found. Made and kept for its user alone, if need be."""
+    """Return the token that clients of the server `name` must send, and where it is stored. Created if missing."""
     if variable is not None:
         token = os.environ.get(variable, "")
         if not _TOKEN.fullmatch(token):
@@ -195,7 +195,7 @@ def server_token(variable: str | None, name: str) -> tuple[str, str]:
 
 
 def read_or_make_token(path: Path) -> str:
-    """The token in a file that only the user can read; made if there is none."""
+    """Return the token in a file that only the user can read; create it if missing."""
     token = (read_private(path) or b"").decode("ascii", "replace").strip()
     if not _TOKEN.fullmatch(token):
         token = secrets.token_urlsafe(32)

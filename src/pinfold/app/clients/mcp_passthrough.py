@@ -1,4 +1,4 @@
-"""Servers of a session, passed on to a client of ours: their protocol word for word, their calls judged and on record."""
+"""Pass a session's MCP servers on to a client: the protocol unchanged, each call judged by policy and logged."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from pinfold.tools.results import Result
 
 Forward: TypeAlias = Callable[[], Awaitable[dict[str, object]]]
 _TOLD = 10_000
-"""Characters of a result that are on record."""
+"""Characters of a result that are logged."""
 
 
 class Upstream:
-    """The servers of one session, for one client, or for all where one cannot be told from another."""
+    """The servers of one session, for one client, or for all clients if they cannot be told apart."""
 
     def __init__(self, offered: ClientSession) -> None:
         self.offered = offered
@@ -41,7 +41,7 @@ class Upstream:
         return servers.names if servers else ()
 
     async def get_lasting_line(self, server: str, speech: Speech, peer: Peer) -> Line:
-        """A line that lasts as long as the session, made again if it ended. Raises BadCall, MCPError."""
+        """Return the connection that lasts as long as the session; reconnect if it ended. Raises BadCall, MCPError."""
         async with self._opening:
             known = self._held.get((server, speech.version))
             if known is None or known.over.event.is_set():
@@ -51,7 +51,7 @@ class Upstream:
     def open_request_line(
         self, server: str, speech: Speech, peer: Peer, like: Line
     ) -> AbstractAsyncContextManager[Line]:
-        """One for a single request."""
+        """Open a connection for a single request."""
         return self._servers().line(server, speech, peer, like=like)
 
     async def _keep_line(self, server: str, speech: Speech, peer: Peer, *, task_status: TaskStatus[Line]) -> None:
@@ -63,12 +63,12 @@ class Upstream:
                 await line.over.event.wait()
         except Exception:
             if not made:
-                raise  # in the task that asked for it
+                raise  # `start` raises it in the task that asked
         finally:
             self._held.pop(key, None)
 
     def is_remote(self, server: str) -> bool:
-        """Whether a connection costs no process."""
+        """True if connecting starts no process."""
         spec = self._servers().spec(server)
         return spec is not None and spec.transport != "stdio"
 
@@ -81,9 +81,9 @@ class Upstream:
     async def forward_call(
         self, line: Line, server: str, call: tuple[str, Mapping[str, Json]], forward: Forward, approve: Approve | None
     ) -> dict[str, object]:
-        """What the server answers to a call, by name and arguments, if policy lets it be asked.
+        """Return the server's answer to a call (tool name, arguments), if policy allows the call.
 
-        Raises MCPError as the server does, and CommandRefused where it was not asked.
+        Raises the server's MCPError, or CommandRefused if the server was not called.
         """
         tool, args = call
         answer: dict[str, object] | None = None

@@ -1,4 +1,4 @@
-"""Notebooks that come in: read with care, their cells run in a session, told to the model, written back with outputs."""
+"""Notebooks given to Pinfold: validate, run cells in a session, describe to the model, write back with outputs."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from pinfold.events import (
 from pinfold.text import cap_text, presentable, presentable_line
 
 LARGEST = 64 << 20
-"""Bytes of a notebook that is read."""
+"""Largest notebook, in bytes."""
 _TOLD = 20_000
-"""Characters of it that the model is told, and of each cell or output at most a tenth."""
+"""Characters of a notebook shown to the model; a cell or output gets at most a tenth."""
 _DEEPEST = 100
 _PYTHON = frozenset(("python", "ipython", "python3", "ipython3"))
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b")
@@ -47,13 +47,13 @@ Show: TypeAlias = Callable[[Entry | Delta], None]
 
 class NotebookCell(Struct, frozen=True, kw_only=True):
     place: int
-    """Among all cells of the file, from 0."""
+    """Index among all cells of the file, from 0."""
     kind: Literal["code", "other"]
     source: str
     outputs: str = ""
-    """Text of what the file says it printed."""
+    """The output stored in the file, as text."""
     may_fail: bool = False
-    """It is tagged so: a run goes on behind it."""
+    """True if it is tagged so; a run continues after its failure."""
 
 
 class Notebook(Struct, frozen=True, kw_only=True):
@@ -68,14 +68,14 @@ class Notebook(Struct, frozen=True, kw_only=True):
 
 
 class NotebookResult(Struct, frozen=True, kw_only=True):
-    """A cell of a notebook, and what came of it."""
+    """A cell of a notebook and its result."""
 
     number: int
-    """Among those that are run, from 1."""
+    """Index among the cells that are run, from 1."""
     cell: NotebookCell
     finished: ActionFinished
     told: Cell
-    """The same without secrets."""
+    """The cell with its outputs, secrets removed."""
 
     @property
     def failed(self) -> bool:
@@ -84,7 +84,7 @@ class NotebookResult(Struct, frozen=True, kw_only=True):
 
 
 def read_notebook(path: Path) -> Notebook:
-    """Raises ConfigError, with what to do about it."""
+    """Raises ConfigError that says what to do about it."""
     name = presentable_line(path.name)
     clear = f"clear its outputs: jupyter nbconvert --clear-output --inplace {name}"
     data = read_limited(path, LARGEST, f"is more than the {LARGEST >> 20} MB a notebook may have; {clear}")
@@ -152,7 +152,7 @@ def _cell(place: int, cell: _RawCell) -> NotebookCell:
 
 
 def _join_lines(text: object) -> str:
-    """A text, or its lines."""
+    """Join a text that may be given as a list of lines."""
     lines = cast("list[object]", text) if isinstance(text, list) else [text]
     return "".join(line for line in lines if isinstance(line, str))
 
@@ -179,7 +179,7 @@ async def run_notebook(
     each: Callable[[NotebookResult], Awaitable[None]] | None = None,
     begin: Callable[[int, ActionId], None] = lambda _, __: None,
 ) -> list[NotebookResult]:
-    """Run its cells in the session, one after the other, up to the first that fails. `begin` and `each` stand around every one."""
+    """Run the cells in order up to the first failure. `begin` is called before each cell, `each` after it."""
     ran: list[NotebookResult] = []
     async with link.subscribe((await link.status()).seq) as feed:
         for number, cell in enumerate(notebook.programs, 1):
@@ -220,7 +220,7 @@ async def _collect_result(
 
 
 class AttachedNotebook:
-    """A notebook that comes in before the first prompt: its cells are run once, then the model is told of it."""
+    """A notebook given with the first prompt: its cells are run once, then it is described to the model."""
 
     def __init__(self, file: Path, *, run: bool, say: Callable[[str], None]) -> None:
         """`say` gets a line for the user. Raises ConfigError."""
@@ -230,16 +230,16 @@ class AttachedNotebook:
         self._ran: list[NotebookResult] | None = None
 
     async def run_cells(self, link: Link, show: Show = lambda _: None) -> None:
-        """Run its cells, if they are to be run and have not been."""
+        """Run the cells, if that was asked for and has not been done."""
         if self._run and self._ran is None:
             self._ran = await run_notebook(link, self.notebook, show, each=self._report_failure)
 
     def add_to_prompt(self, prompt: str) -> str:
-        """The first prompt, and what the model must know of the notebook."""
+        """Return the prompt followed by the description of the notebook."""
         return f"{prompt}\n\n{describe_notebook(self.notebook, self._ran)}"
 
     def wrap_opening(self, opening: Opening) -> Opening:
-        """The same session, with the notebook in it."""
+        """Wrap `opening` so that the notebook's cells run when the session opens."""
 
         @asynccontextmanager
         async def open_with_notebook() -> AsyncGenerator[Link]:
@@ -255,7 +255,7 @@ class AttachedNotebook:
 
 
 def with_outputs(notebook: Notebook, ran: list[NotebookResult]) -> bytes:
-    """The file again: what has run with its new outputs, what has not without any."""
+    """Return the notebook file with new outputs for cells that ran and none for the others."""
     by_place = {one.cell.place: one for one in ran}
     cells: list[_Raw] = []
     for place, cell in enumerate(notebook.raw["cells"]):
@@ -266,7 +266,7 @@ def with_outputs(notebook: Notebook, ran: list[NotebookResult]) -> bytes:
 
 
 def describe_notebook(notebook: Notebook, ran: list[NotebookResult] | None) -> str:
-    """What the model hears of it, after the prompt. None: nothing of it was run."""
+    """Describe the notebook to the model. `ran` is None if its cells were not to be run."""
     total = len(notebook.programs)
     if ran is None:
         how = "Nothing of it was run in this session; outputs are those in the file."
@@ -291,9 +291,9 @@ def describe_notebook(notebook: Notebook, ran: list[NotebookResult] | None) -> s
 
 
 def failure_in_words(notebook: Notebook, one: NotebookResult) -> str:
-    """One line: which cell, and why."""
+    """Return one line that says which cell failed and why."""
     lines = presentable(one.finished.error or one.finished.observation).strip().splitlines()
-    # Below the error stand hints, and the lines of a long text.
+    # After the error line come hints, or further lines of a long message.
     raised = [line for line in lines if _RAISED.match(line)]
     why = (raised or lines or [one.finished.outcome])[-1].strip()
     ends = {"interrupted": "was interrupted", "timeout": "took too long", "killed": "was killed"}

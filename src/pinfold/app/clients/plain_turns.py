@@ -1,4 +1,4 @@
-"""A model asked by itself, without a session: for titles and other small questions of clients."""
+"""Requests to a model without a session: titles and other small questions of clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PlainModels:
         self._models: dict[str, Model] = {}
 
     async def names(self) -> list[str]:
-        """Those that could be asked now; servers on this machine are asked what they have."""
+        """Return the models usable now, including those that servers on this machine list."""
         calling = _calling()
         there = await reachable_models()
         found = [server.name_of(model) for server in there.servers for model in server.models]
@@ -39,7 +39,7 @@ class PlainModels:
         return name in self._models or (_is_here(name) and is_usable(name, _calling()))
 
     async def ask(self, name: str, request: Request, terms: CallerTerms) -> AsyncGenerator[Piece]:
-        """Its answer. A model that must call a tool is asked a second time if it does not, and nothing is shown before it does."""
+        """Yield the answer. If a required tool call is missing, ask once more before anything is yielded."""
         if not terms.must_call:
             async for piece in self._stream(name, request, terms):
                 yield piece
@@ -88,23 +88,23 @@ class PlainModels:
 
 
 def _has_no_call(pieces: Sequence[Piece]) -> bool:
-    """It ended well, and without one."""
+    """True if the reply ended normally without a tool call."""
     last = pieces[-1]
     return isinstance(last, Ended) and last.status in ("completed", "incomplete")
 
 
 def _is_here(name: str) -> bool:
-    """False for weights that would have to be fetched first: a request does not do that."""
+    """False if the weights would have to be downloaded first; a request never downloads."""
     return all(one.path for one in models_here().inside if one.weights.name == name)
 
 
 def describe_form(schema: Mapping[str, object]) -> str:
-    """What a model is told of the form of its answer."""
+    """Describe the schema of an answer to the model."""
     return AnswerForm(schema).describe_schema()
 
 
 def embed_texts(name: str, texts: Sequence[str]) -> tuple[str, Sequence[Sequence[float]]]:
-    """The embedder's own name, and a vector for each text. Blocks. Raises PinfoldError."""
+    """Return the embedder's name and a vector for each text. Blocks. Raises PinfoldError."""
     embedder = embeddings_named(name, _calling().access())
     return embedder.name, embedder.embed(texts)
 

@@ -1,4 +1,4 @@
-"""The user's sessions for the clients of `pinfold serve`: found, opened, forked and removed by name, wherever they live."""
+"""The user's sessions, for clients of `pinfold serve`: find, open, fork and remove them by name, in any process."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from pinfold.events import (
 )
 
 TURNS = 64
-"""Turns at once."""
+"""Maximum number of concurrent turns."""
 MOST = 256
-"""Sessions held at once."""
+"""Maximum number of open sessions."""
 PER_CLIENT = 128
-"""Of those, what one client may have begun."""
+"""Maximum number of open sessions that one client created."""
 _OTHER_OWNER_S = 10.0
-"""How long another owner may take to answer: its variables come back first."""
+"""How long another owner may take to answer: it restores the variables first."""
 _LOOK_AGAIN_S = 0.05
 _OWN = ("model.name", "run.mode", "sandbox.provider")
-"""Settings that a session keeps when it goes on."""
+"""Settings that a resumed session keeps, whatever the server's flags say."""
 
 
 class ServedSessions:
-    """They are owned here while it is `held`, unless another process owns them already."""
+    """Sessions owned by this process while `held` is active, except those that another process owns."""
 
     def __init__(self, terms: OpenTerms, daemon: Daemon | None = None, *, turns: int = TURNS, most: int = MOST) -> None:
         self.terms = terms
@@ -63,9 +63,9 @@ class ServedSessions:
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[str]:
-        """Sessions can be opened meanwhile, also by other commands of the user; at the end all are closed, and can be resumed.
+        """Allow sessions to be opened, also by the user's other commands. At the end all are closed and can be resumed.
 
-        Gives what to tell the user. Raises SandboxUnavailable.
+        Yields a notice for the user. Raises SandboxUnavailable.
         """
         ended = anyio.Event()
 
@@ -101,7 +101,7 @@ class ServedSessions:
         attended: bool = False,
         client: str = "",
     ) -> Link:
-        """A new session, which counts as this client's as long as it is held. Raises PinfoldError."""
+        """Create a session that counts towards this client's limit while it is open. Raises PinfoldError."""
         session = new_session_id()
         chosen = {"model.name": model, "run.mode": mode}
         flags = {**self.terms.flags, **{key: value for key, value in chosen.items() if value is not None}}
@@ -117,9 +117,9 @@ class ServedSessions:
         return live
 
     async def link(self, name: str, *, attended: bool = False) -> Link:
-        """A session, resumed if nobody owns it. Raises NoSuchSession, SessionBusy, ConfigError.
+        """Connect to a session; resume it if no process owns it. Raises NoSuchSession, SessionBusy, ConfigError.
 
-        `attended`: from now on its approvals wait for an answer.
+        With `attended`, its approvals wait for an answer from now on.
         """
         session, folder = await self.find(name)
         link = self._daemon.find(session) or await self._take(session, folder)
@@ -130,9 +130,9 @@ class ServedSessions:
         return link
 
     async def fork(self, name: str, *, title: str = "", to: int | None = None, attended: bool = True) -> Link:
-        """A second session that goes on from where this one is, or with the variables it had after cell `to`.
+        """Fork a session as it is now, or with the variables it had after cell `to`.
 
-        Both work in the same folder, whose files stay as they are. Raises CommandRefused if the variables of that cell are not kept.
+        Both work in the same folder, and its files stay as they are. Raises CommandRefused if the variables of that cell are not kept.
         """
         source, _ = await self.find(name)
         session, _ = await fork(self.store, source, title or None)
@@ -159,19 +159,19 @@ class ServedSessions:
             await self._daemon.close_session(session)
             try:
                 return await anyio.to_thread.run_sync(self.store.remove, session)
-            except SessionBusy:  # perhaps of a list of sessions, which holds each lock for a moment
+            except SessionBusy:  # perhaps a listing of sessions, which holds each lock for a moment
                 if holder_of(folder) not in (None, os.getpid()) or anyio.current_time() > give_up_at:
                     raise
             await anyio.sleep(_LOOK_AGAIN_S)
 
     def entries(self, name: str) -> list[Entry]:
-        """All that is on record, without opening the session."""
+        """Return all logged entries without opening the session."""
         session, folder = self.store.find(name)
         return read_entries(folder, session)
 
     @asynccontextmanager
     async def turn_slot(self) -> AsyncGenerator[None]:
-        """Room for a turn that is followed to its end. Raises SessionBusy if there is none."""
+        """Count a turn while it is followed to its end. Raises SessionBusy if too many run."""
         self.check_turns()
         self._begun += 1
         try:
@@ -180,7 +180,7 @@ class ServedSessions:
             self._begun -= 1
 
     def check_turns(self) -> None:
-        """Raises SessionBusy if as many turns run as may."""
+        """Raises SessionBusy if the maximum number of turns is running."""
         if max(self._begun, self._daemon.running) >= self._turns:
             raise SessionBusy(f"{self._turns} turns run at once already; try again when one has ended")
 
@@ -193,7 +193,7 @@ class ServedSessions:
                 options = await anyio.to_thread.run_sync(resume_options, session, folder, None, flags)
                 return await self._daemon.own(folder, session, options)
             except SessionBusy:
-                if live := self._daemon.find(session):  # opened for someone else meanwhile
+                if live := self._daemon.find(session):  # opened meanwhile for another request
                     return live
                 remote = RemoteSession(session, folder)
                 if holder_of(folder) != os.getpid() and await remote.answers():
@@ -203,7 +203,7 @@ class ServedSessions:
             await anyio.sleep(_LOOK_AGAIN_S)
 
     def _make_room(self, client: str) -> None:
-        """Close what this client has left unused for longest, if it has too many open: a program cannot, and it is resumed when it is named again."""
+        """Close the client's least recently used idle sessions if it has too many; naming one resumes it."""
         held = [live for one, name in self._clients.items() if name == client and (live := self._daemon.find(one))]
         unused = (live for live in held if not (live.is_attended or live.is_busy or live.log.subscribers > 1))
         for live in islice(unused, max(0, len(held) + 1 - PER_CLIENT)):
@@ -219,7 +219,7 @@ class ServedSessions:
 
 
 async def status_now(link: Link) -> SessionStatus:
-    """Where a session stands; its `seq` is that of the last event, whoever opened the session."""
+    """Return the current status; its `seq` is always that of the last event."""
     return link.status_after(link.log.seq) if isinstance(link, LiveSession) else await link.status()
 
 

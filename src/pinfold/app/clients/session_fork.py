@@ -1,4 +1,4 @@
-"""A second session that goes on from where another is: its story, its saved variables, its history of the files."""
+"""Fork a session: copy its log, its saved variables and its file history to a new session."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 async def fork(shelf: SessionStore, session: SessionId, title: str | None = None) -> tuple[SessionId, Damage]:
-    """The new session: all of it or nothing. The other one may be live."""
+    """Create the fork, completely or not at all; return its id and the damage found. The source may be live."""
     folder, new = shelf.folder_of(session), new_session_id()
     if holder_of(folder) is not None:
-        with suppress(OwnerGone, SessionBusy, CommandRefused):  # then it has what was saved by itself
+        with suppress(OwnerGone, SessionBusy, CommandRefused):  # then the fork gets what was saved last
             await RemoteSession(session, folder).save()
     with shelf.stage_session(new) as partial:
         with read_session(folder, session) as (log, damage):
@@ -37,7 +37,7 @@ async def fork(shelf: SessionStore, session: SessionId, title: str | None = None
         for name in _KEPT:
             if (folder / name).is_dir():
                 shutil.copytree(folder / name, partial / name, symlinks=True, copy_function=_copy_file)
-        if is_imported(folder):  # a copy of a stranger's log is no more trusted than the log
+        if is_imported(folder):  # a copy of an imported log is no more trusted than the original
             (partial / IMPORTED).touch()
         with closing(Log(partial, new)) as forked:
             await forked.append(SessionForked(source=session, last=last))
@@ -50,8 +50,8 @@ async def fork(shelf: SessionStore, session: SessionId, title: str | None = None
 
 
 def _copy_file(source: str, target: str) -> None:
-    """What is named by its content never changes, nor does what was piped in: both can have it. The rest is written on."""
-    with suppress(OSError):  # another file system
+    """Hard-link files that never change (named by digest, or piped input); copy those still written to."""
+    with suppress(OSError):  # hard links fail across file systems
         if _DIGEST.fullmatch(Path(source).name) or Path(source).parent.name == "input":
             os.link(source, target)
             return

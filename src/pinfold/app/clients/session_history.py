@@ -1,4 +1,4 @@
-"""What happened in a session, told by turns and cells: for showing it, and for choosing where to go back to."""
+"""The history of a session by turns and cells: for display, and for choosing where to rewind to."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _MOVING = (events.UserSpoke, events.ModelCalled, events.ActionStarted)
 
 
 class CellRecord(Struct, frozen=True, kw_only=True):
-    """A cell, or a call that an undo takes back as it does a cell."""
+    """A cell, or a tool call that undo treats like a cell."""
 
     number: int
     id: events.ActionId
     code: str
-    """Of a call: its tool and arguments."""
+    """The source; for a call, its tool and arguments."""
     turn: events.TurnId | None = None
     outcome: events.Result | None = None
     """None while it runs."""
     undone: bool = False
     files: tuple[events.FileChange, ...] = ()
-    """What it did to the files of the workspace, its calls included; the first of them."""
+    """Changes that the cell and its calls made to workspace files; the first ones if there are many."""
     more_files: int = 0
-    """How many others."""
+    """Number of further changes."""
     displays: tuple[events.DisplayRef, ...] = ()
 
 
@@ -43,26 +43,26 @@ class TurnRecord(Struct, frozen=True, kw_only=True):
     text: str
     at: str
     before: int
-    """How many cells there were when it began."""
+    """The last cell before the turn; 0 if none."""
     cells: tuple[int, ...] = ()
-    """Those of it whose effects are there."""
+    """The turn's cells that are not undone."""
     forgotten: bool = False
-    """The chat was brought back to before it."""
+    """True if the chat was rewound to before this turn."""
 
 
 class OutputRecord(Struct, frozen=True, kw_only=True):
-    """What an action printed."""
+    """The output of an action."""
 
     name: str
-    """`cell 3`, or the tool."""
+    """`cell 3`, or the tool's name."""
     text: str
-    """As the model saw it."""
+    """The output as the model saw it."""
     blob: events.BlobId | None = None
-    """All of it, where that is more."""
+    """The whole output, if it is longer than `text`."""
 
 
 class ModelBill(Struct, frozen=True, kw_only=True):
-    """What one model was asked."""
+    """Replies, usage and cost of one model."""
 
     model: str
     replies: int = 0
@@ -79,15 +79,15 @@ class SessionHistory(Struct, frozen=True, kw_only=True):
     outputs: tuple[OutputRecord, ...]
     bills: tuple[ModelBill, ...]
     path: tuple[int, ...]
-    """The cells whose effects are there."""
+    """The cells whose effects are in force."""
     is_busy: bool
-    """A turn or a cell is under way, as far as the log tells."""
+    """True if the log shows a running turn or cell."""
 
     def cell(self, number: int) -> CellRecord | None:
         return next((cell for cell in self.cells if cell.number == number), None)
 
     def turn(self, number: int) -> TurnRecord:
-        """One that can be gone back to; -1 is the last. Raises ConfigError."""
+        """Return a turn that can be rewound to; -1 is the last. Raises ConfigError."""
         turns = {one.number: one for one in self.turns if not one.forgotten}
         wanted = max(turns) if number == -1 and turns else number
         if wanted not in turns:
@@ -97,7 +97,7 @@ class SessionHistory(Struct, frozen=True, kw_only=True):
 
     @property
     def last_cell(self) -> str:
-        """Which one it is, in words."""
+        """The number of the last cell, in words."""
         return f"the last one is {self.cells[-1].number}" if self.cells else "nothing was run yet"
 
     def changes_of(self, number: int) -> tuple[events.FileChange, ...]:
@@ -105,16 +105,16 @@ class SessionHistory(Struct, frozen=True, kw_only=True):
         return net_changes(cell.files) if cell else ()
 
     def changes(self) -> tuple[events.FileChange, ...]:
-        """Of all cells whose effects are there, one for each file."""
+        """Return one net change per file, over all cells in `path`."""
         return net_changes(one for cell in self.cells if cell.number in self.path for one in cell.files)
 
     @property
     def more_files(self) -> int:
-        """Changes that are known by their number only."""
+        """Number of changes that were counted but not listed."""
         return sum(cell.more_files for cell in self.cells if not cell.undone)
 
     def files_of(self, cells: Container[int]) -> tuple[str, ...]:
-        """Paths that these cells changed."""
+        """Return the paths that these cells changed."""
         return tuple(sorted({one.path for cell in self.cells if cell.number in cells for one in cell.files}))
 
     @property
@@ -123,13 +123,13 @@ class SessionHistory(Struct, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> float | None:
-        """None if any of it is unknown."""
+        """None if any part is unknown."""
         known = [bill.cost for bill in self.bills if bill.cost is not None]
         return sum(known) if len(known) == len(self.bills) else None
 
 
 def net_changes(changes: Iterable[events.FileChange]) -> tuple[events.FileChange, ...]:
-    """One for each file, by path: from what it first was to what it is last."""
+    """Merge the changes of each file into one, from its first state to its last; sorted by path."""
     first: dict[str, events.FileChange] = {}
     last: dict[str, events.FileChange] = {}
     for change in changes:
@@ -146,10 +146,10 @@ def net_changes(changes: Iterable[events.FileChange]) -> tuple[events.FileChange
 
 
 def entries_of(link: Link) -> list[events.Entry]:
-    """All that happened so far, wherever the session lives. Raises PinfoldError."""
+    """Return all entries so far of a local or remote session. Raises PinfoldError."""
     if not isinstance(link, LiveSession):
         return entries_on_disk(link.session)
-    # Not by the connection that the owner writes with, if there is another way: this may be another thread.
+    # If there is a file, open it anew: this may be another thread than the one that owns the log's connection.
     folder = link.log.folder
     return list(link.log.read()) if folder is None else read_entries(folder, link.session)
 
@@ -166,28 +166,28 @@ def build_history(session: events.SessionId, entries: Sequence[events.Entry]) ->
 
 
 class HistoryBuilder:
-    """Of a session, event by event."""
+    """Builds the history of a session event by event."""
 
     def __init__(self, session: events.SessionId) -> None:
         self.seq = 0
-        """The last event that was added."""
+        """Sequence number of the last event added."""
         self._session = session
         self._has_moved = False
-        """Since the session was opened: a turn that was cut off is open too."""
+        """True if anything ran since the session was opened; an open turn from before that was cut off."""
         self._proposed: dict[events.ActionId, events.ActionProposed] = {}
         self._numbers: dict[events.ActionId, int] = {}
-        """The cell each action is, or is a part of."""
+        """The number of the cell that each action is or belongs to."""
         self._forgotten: set[events.TurnId] = set()
         self._last = 0
-        """The last cell."""
+        """Number of the last cell."""
         self.spoken: list[tuple[events.UserSpoke, str, int]] = []
-        """Each with when, and after how many cells."""
+        """Prompts, each with its time and the last cell before it."""
         self.cells: dict[int, CellRecord] = {}
         self.outputs: list[OutputRecord] = []
         self.bills: dict[str, ModelBill] = {}
 
     def add_new(self, live: LiveSession) -> None:
-        """What has happened since the last time. Raises PinfoldError."""
+        """Add the events since the last call. Raises PinfoldError."""
         folder = live.log.folder
         self.add(list(live.log.read(self.seq)) if folder is None else read_entries(folder, live.session, self.seq))
 
@@ -197,7 +197,7 @@ class HistoryBuilder:
             self.seq = entry.seq
 
     def build(self, state: State) -> SessionHistory:
-        """`state`: what those events amount to."""
+        """Return the history; `state` is the fold of the same events."""
         self.cells = {cell.number: replace(cell, undone=cell.number in state.undone) for cell in self.cells.values()}
         is_running = any(item.stage == "started" for item in state.open.values())
         return SessionHistory(

@@ -1,4 +1,4 @@
-"""Skills for people: a new one, a function promoted by hand, and a skill's tests, in the sandbox that is configured."""
+"""Skill commands for users: create a skill, promote a function, run a skill's tests in the configured sandbox."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Say here, step by step, what to do. The model reads this text when a task fits t
 
 
 def create_skill(name: str, description: str, *, here: bool) -> Path:
-    """A valid skeleton in the user's folder, or in the current one. Raises ConfigError, BadTool."""
+    """Write a skeleton to the user's folder, or to the current one if `here`. Raises ConfigError, BadTool."""
     check_name(name, "skill")
     text = format_skill(SkillFile(name=name, description=description, body=_BODY.format(name=name))).encode()
     if not here:
@@ -45,7 +45,7 @@ def create_skill(name: str, description: str, *, here: bool) -> Path:
 
 
 async def promote_file(path: Path, function: str, tool: str, effects: str, examples: Sequence[str]) -> Promotion:
-    """Checked and tried, and not kept yet. Raises BadTool, ConfigError."""
+    """Check and try a function as a skill, without keeping it yet. Raises BadTool, ConfigError."""
     data = read_limited(path, _SOURCE_BYTES, "is too large to be the source of one function")
     try:
         source = data.decode("utf-8")
@@ -68,7 +68,7 @@ async def promote_file(path: Path, function: str, tool: str, effects: str, examp
 
 
 async def check_skill(skill: Skill) -> list[tuple[str, str]]:
-    """Each test of it, and what is wrong with it, empty if nothing. Raises BadTool, BadCall."""
+    """Run the skill's tests. Return each with its failure, empty if it passed. Raises BadTool, BadCall."""
     async with _open_provider() as provider:
         return await run_skill_tests(skill, provider)
 

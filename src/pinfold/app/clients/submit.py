@@ -1,4 +1,4 @@
-"""Submit a command to a session and follow its events to the command's end, wherever the session lives."""
+"""Submit a command to a session, in this or another process, and follow its events to the command's end."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def follow(link: Link, command: Command, after: int) -> AsyncGenerator[Ent
 async def finish_turn(
     feed: AsyncGenerator[Entry | Delta], say: Say, show: Callable[[Entry | Delta], None] = lambda _: None
 ) -> tuple[TurnEnded, tuple[DisplayRef, ...]]:
-    """Follow a turn: its end, and what was displayed. Raises TurnError if it ends without an answer."""
+    """Follow a turn; return its end and its displays. Raises TurnError if it ends without an answer."""
     displays: list[DisplayRef] = []
     async with aclosing(feed):
         async for item in feed:

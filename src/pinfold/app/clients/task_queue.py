@@ -1,4 +1,4 @@
-"""Tasks that wait their turn, in one SQLite file of the data folder. One process runs them; a killed one loses and repeats nothing."""
+"""A queue of tasks in one SQLite file, run by one process. If it is killed, no task is lost or repeated."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pinfold.events import Interrupt, Json, PinfoldError, SessionId, TurnId, con
 
 QueueState: TypeAlias = Literal["waiting", "running", "done", "failed", "cancelled"]
 ATTEMPTS = 6
-"""How often a task that fails for a passing reason is tried."""
+"""Maximum attempts for a task that fails for a temporary reason."""
 CONTINUATIONS = 10
-"""How often a task that reached a limit goes on in a new turn."""
+"""How often a task that reached a limit is continued in a new turn."""
 _RETRY_S = 30.0
 _LONGEST_RETRY_S = 3600.0
 _LOOK_AGAIN_S = 0.2
@@ -49,9 +49,9 @@ class QueuedTask(Struct, frozen=True, kw_only=True):
     attempts: int
     continued: int
     due: float
-    """When it may be tried again, as a Unix time."""
+    """When it may be tried again (Unix time)."""
     text: str
-    """Its answer, or why there is none yet."""
+    """The answer, or why there is none yet."""
 
 
 class TaskQueue:
@@ -74,14 +74,14 @@ class TaskQueue:
         return found
 
     def tasks(self) -> list[QueuedTask]:
-        """In the order they were added."""
+        """Return all tasks in the order they were added."""
         with self._open() as db:
             db.row_factory = sqlite3.Row
             rows = db.execute("SELECT * FROM tasks ORDER BY number").fetchall()
         return [convert({**dict(row), "flags": json.loads(row["flags"])}, QueuedTask) for row in rows]
 
     def cancel(self, number: int) -> QueuedTask:
-        """A task that waits is never run; one that runs must be interrupted by the caller. Raises ConfigError."""
+        """Mark a task as cancelled. If it is running, the caller must interrupt it. Raises ConfigError."""
         task = self.get(number)
         if task.state in ("done", "failed", "cancelled"):
             raise ConfigError(f"task {number} has ended already ({task.state})")
@@ -89,9 +89,9 @@ class TaskQueue:
         return task
 
     def start_next(self) -> QueuedTask | None:
-        """The first task that is due, which runs from now on.
+        """Mark the first due task as running and return it.
 
-        Tasks of one folder follow one another: their changes are not merged.
+        Tasks of one folder run one at a time, because their changes are not merged.
         """
         now, tasks = self._clock(), self.tasks()
         busy = {task.workspace for task in tasks if task.state == "running"}
@@ -106,13 +106,13 @@ class TaskQueue:
         return not any(task.state in ("waiting", "running") for task in self.tasks())
 
     def release(self) -> None:
-        """Tasks that a killed process was running wait again; they go on in the session they have."""
+        """Put tasks that a killed process was running back in the queue; they continue in their sessions."""
         for task in self.tasks():
             if task.state == "running":
                 self._update(task.number, state="waiting")
 
     def finish(self, number: int, result: TaskResult) -> None:
-        """Record the end of a task: over, tried again later, or continued in another turn of its session."""
+        """Record the end of a run: finished, to be retried later, or to be continued in a new turn of its session."""
         task = self.get(number)
         if task.state == "cancelled":
             return
@@ -129,7 +129,7 @@ class TaskQueue:
             self._update(number, state="done" if result.status == "done" else "failed", text=result.text)
 
     def claim(self) -> Claim:
-        """Become the one process that runs the tasks. Raises ConfigError."""
+        """Become the only process that runs the tasks. Raises ConfigError."""
         private_dir(self.folder)
         claimed = claim(self.folder)
         if claimed is None:
@@ -173,7 +173,7 @@ async def run_queue(
     stopping: anyio.Event,
     wait: bool,
 ) -> None:
-    """Run tasks, `jobs` at a time, until none is left, or for ever with `wait`."""
+    """Run tasks, `jobs` at a time, until none is left; with `wait`, until `stopping` is set."""
     queue.release()
 
     async def run_one(task: QueuedTask) -> None:

@@ -1,4 +1,4 @@
-"""One task in a session of its own, from its prompt to its result. A task that was cut off goes on where it stopped."""
+"""Run one task in its own session, from prompt to result. A task that was cut off continues where it stopped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Task(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str
     prompt: str
     workspace: str = ""
-    """The folder to work in; empty: that of all tasks."""
+    """The folder to work in; empty for the default."""
 
 
 class TaskResult(Struct, frozen=True, kw_only=True):
@@ -54,28 +54,28 @@ class TaskResult(Struct, frozen=True, kw_only=True):
     cost: float | None = None
     seconds: float = 0.0
     temporary: bool = False
-    """It failed for a reason that may pass."""
+    """True if it failed for a temporary reason."""
     at_limit: bool = False
-    """It reached a limit of its turn."""
+    """True if it reached a limit of the turn."""
     changed: tuple[str, ...] = ()
     """Files it changed in the workspace."""
     conflicts: tuple[str, ...] = ()
-    """Files that were changed by another meanwhile, and are as the other left them."""
+    """Files that were also changed outside the task; those changes are kept."""
 
 
 class TaskRun(Struct, frozen=True, kw_only=True):
-    """A task with the session and the turn it runs in, which stay the same when it is run again."""
+    """A task with its session and turn, whose ids stay the same when it is run again."""
 
     task: Task
     session: SessionId
     turn: TurnId
     flags: dict[str, Json]
-    """Of the command line, by configuration key."""
+    """Command-line settings by configuration key."""
     more: dict[str, Any]
     """Other fields of the session's options."""
     workspace: Path
     own_view: bool
-    """It works on a private view of the workspace; what it changed is merged when it is done."""
+    """True if it works on a private view of the workspace, merged when the task is done."""
 
     @property
     def folder(self) -> Path:
@@ -91,7 +91,7 @@ class TaskRun(Struct, frozen=True, kw_only=True):
 
 
 async def run_task(run: TaskRun, merging: anyio.Lock, stopping: anyio.Event) -> TaskResult:
-    """Never raises PinfoldError. `merging` is shared by all tasks of a workspace; `stopping` interrupts it."""
+    """Run a task; never raises PinfoldError. Tasks of one workspace share `merging`; `stopping` interrupts the turn."""
     began = anyio.current_time()
     try:
         result = await _run_turn(run, merging, stopping)
@@ -108,7 +108,7 @@ async def _run_turn(run: TaskRun, merging: anyio.Lock, stopping: anyio.Event) ->
         link.subscribe(0) as feed,
         background() as tasks,
     ):
-        # The same id again: a turn that was cut off goes on, one that is over is not repeated.
+        # Submitting the same turn id again continues a turn that was cut off, and does not repeat one that ended.
         await link.submit(Say(turn=run.turn, text=run.task.prompt))
         tasks.start_soon(_interrupt_when, stopping, link, run.turn)
         end: Event | Delta | None = None
@@ -146,7 +146,7 @@ def _result_of(run: TaskRun, end: object) -> TaskResult:
 
 
 def _close_view(session: SessionId, workspace: Path, view: Path, untrusted: bool, status: Status) -> MergeReport:
-    """Merge what a finished task changed into the workspace; of one that did not finish, nothing."""
+    """Merge the changes of a finished task into the workspace, then discard the view."""
     try:
         return merge_changes(session, workspace, view, untrusted) if status == "done" else NOTHING
     finally:
@@ -157,7 +157,7 @@ NOTHING = MergeReport()
 
 
 def merge_changes(session: SessionId, workspace: Path, view: Path, untrusted: bool) -> MergeReport:
-    """Bring the files of a view into the workspace. What an untrusted session wrote is marked as such."""
+    """Merge a view into the workspace. Files written by an untrusted session are marked as such."""
     writer = Writer(session, (workspace,))
     if untrusted:
         writer.turn_untrusted()

@@ -1,4 +1,4 @@
-"""A turn as a client of another protocol sees it, piece by piece: words, thoughts, calls of the client's tools, its end."""
+"""Read a turn's events as pieces for clients of other protocols: text, thoughts, calls of client tools, the end."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ from pinfold.events import (
 from pinfold.text import cap_text
 
 _OUTPUT = 1000
-"""Characters of what a cell printed that are shown among the thoughts."""
+"""Characters of a cell's output that are shown among the thoughts."""
 _AT_ONCE = Budget().side_by_side
 Status: TypeAlias = Literal["completed", "waiting", "failed", "cancelled", "incomplete"]
 
 
 class Said(Struct, frozen=True, kw_only=True):
-    """Words to the user."""
+    """Text for the user."""
 
     text: str
     message: int
-    """Counted from 0 in the turn; the last one is the answer."""
+    """Index of the message in the turn, from 0; the last message is the answer."""
 
 
 class Thinking(Struct, frozen=True, kw_only=True):
-    """What the model thinks, and the code it runs."""
+    """The model's reasoning, and the code it runs with its output."""
 
     text: str
 
 
 class Called(Struct, frozen=True, kw_only=True):
-    """A call of a tool of the client's, which waits for the result."""
+    """A call of one of the client's tools; it waits for the client's result."""
 
     id: ActionId
     name: str
@@ -62,30 +62,30 @@ class Called(Struct, frozen=True, kw_only=True):
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """The end of a turn, or the place where it waits for the client."""
+    """The end of a turn, or a pause in which it waits for the client."""
 
     status: Status
     usage: Usage = Usage()
     error: str = ""
     temporary: bool = False
     at: int = 0
-    """In seconds since 1970."""
+    """Unix time."""
 
 
 Piece: TypeAlias = Said | Thinking | Called | Ended
 
 
 class TurnReader:
-    """The pieces of one turn, from its events. Deltas may be missing: the whole replies are in the log."""
+    """Converts the events of one turn into pieces. Deltas may be missing, because the log has the whole replies."""
 
     def __init__(
         self, turn: TurnId, tools: Iterable[str] = (), *, only_answer: bool = False, one_call: bool = False
     ) -> None:
-        """`tools`: the client's. `only_answer`: the words along the way are not for the user."""
+        """`tools` are the client's. `only_answer` leaves out text before the answer."""
         self._at_once = 1 if one_call else _AT_ONCE
         self.displays: list[DisplayRef] = []
         self.usage = Usage()
-        """Since the client was last waited for."""
+        """Usage since the turn last waited for the client."""
         self._turn = turn
         self._at = ""
         self._tools = frozenset(tools)
@@ -134,11 +134,11 @@ class TurnReader:
                 pass
 
     def start_over(self) -> None:
-        """The client got the pieces so far with an earlier request."""
+        """Forget the pieces so far: an earlier request has delivered them."""
         self.usage, self.displays, self.message, self._streamed = Usage(), [], 0, ""
 
     def take_digest(self, call: ActionId) -> str | None:
-        """What the decision about an open call must name. It does not wait from then on."""
+        """Mark a waiting call as answered and return the digest its decision must name; None if it does not wait."""
         asked = self._asked.pop(call, None)
         if asked is None:
             return None
@@ -184,7 +184,7 @@ class TurnReader:
         return caller_name(tool, self._tools) in self._tools
 
     def _pause(self) -> Iterator[Piece]:
-        """Stop once all calls that can be asked for at once are asked for."""
+        """Yield the waiting calls and a pause, once every call that can be sent together waits for the client."""
         calls = [(id_, one) for id_, one in self._open.items() if isinstance(one.action, CallTool)]
         waiting = [id_ for id_, one in calls if id_ in self._asked and one.parent is not None]
         if not waiting:
@@ -203,7 +203,7 @@ class TurnReader:
         yield self._end("waiting")
 
     def _answer(self, text: str) -> Iterator[Said]:
-        """The answer, as far as it was not streamed: code may have given it."""
+        """Yield the part of the answer that was not streamed; code may have given the answer."""
         streamed = self._streamed
         if text.strip() == streamed.strip():
             return

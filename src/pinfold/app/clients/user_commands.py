@@ -1,7 +1,7 @@
-"""Commands that users write themselves: a file of words for the model, with places for arguments and files.
+"""User-defined commands: a file with a prompt, and placeholders for arguments and files.
 
-Those of a workspace are obeyed as all in `.agents` is: only after trust. A file that one names is read from the workspace
-alone, never through a link that leads out, and never a secret.
+Commands of a workspace are used only if the user trusts it, like everything in `.agents`. Files that a command includes
+are read from the workspace only, never through a link that leads out of it, and never if they are secrets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pinfold.app.trust.project_formats import FOLDER, UserCommand, parse_command
 from pinfold.app.trust.workspace_trust import is_trusted
 
 INCLUDED = 256 << 10
-"""Characters of all files that a command names."""
+"""Maximum characters of all files that a command includes."""
 _FILE_BYTES = 64 << 10
 _MOST = 200
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}"
@@ -32,12 +32,12 @@ _PLACES = re.compile(r"\$ARGUMENTS\b|\$([1-9])(?![0-9])|(?<![^\s(\[\"'`])@([^\s(
 class UserCommands(Struct, frozen=True, kw_only=True):
     commands: Mapping[str, UserCommand] = {}
     untrusted: tuple[str, ...] = ()
-    """Of the workspace, by name: there, and not obeyed."""
+    """Names of workspace commands that are not used, because the workspace is not trusted."""
     faults: tuple[str, ...] = ()
 
 
 def load_user_commands(workspace: Path) -> UserCommands:
-    """The user's own and those of the workspace, which win where both have a name. Raises ConfigError."""
+    """Load the user's commands and the workspace's, which take precedence by name. Raises ConfigError."""
     faults: list[str] = []
     found = {one.name: one for one in _load_home_commands(faults)}
     here = read_project_files(workspace)
@@ -66,18 +66,18 @@ def _load_home_commands(faults: list[str]) -> list[UserCommand]:
                 commands.append(parse_command(path.stem, data, f"~/{FOLDER}"))
         except ConfigError as error:
             faults.append(str(error))
-        except OSError as error:  # a link into a folder that is closed to us
+        except OSError as error:  # a link into a folder we may not read
             faults.append(f"{path} cannot be read: {error.strerror}")
     return commands
 
 
 def fill_command(command: UserCommand, arguments: str, workspace: Path) -> str:
-    """What is said to the model: each place filled once, what is put in never looked at again. Raises ConfigError."""
+    """Return the prompt with each placeholder filled once; inserted text is not expanded again. Raises ConfigError."""
     if not command.text:
         raise ConfigError(f"/{command.name} says nothing; write into its file what the model should do")
     try:
         words = shlex.split(arguments)
-    except ValueError:  # an apostrophe
+    except ValueError:  # an unbalanced quote, such as an apostrophe
         words = arguments.split()
     used = False
     files: dict[str, str] = {}
@@ -99,13 +99,13 @@ def fill_command(command: UserCommand, arguments: str, workspace: Path) -> str:
 
 
 def _include_file(place: re.Match[str], files: dict[str, str], workspace: Path) -> str:
-    """What stands for `@path` in the text; the file itself comes at the end, once."""
+    """Return the text that replaces `@path`, and add the file to `files`, which go at the end of the prompt."""
     whole, path = place[0], place[2].rstrip(".,;:!?")
     rest = place[2][len(path) :]
     try:
         data = read_below(workspace, path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return whole  # a decorator, a name, a folder: no file that could be meant
+        return whole  # not a file: a decorator, a user name, a folder
     except (UnsafeFile, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"@{path} cannot be included: {why}") from error

@@ -1,4 +1,4 @@
-"""What the server remembers between requests of clients of other protocols: which session a conversation is, responses, files."""
+"""Records kept between requests of other protocols: the session of each conversation, responses, files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pinfold.events import decode_json
 Kind: TypeAlias = Literal["key", "prefix", "call", "response", "file"]
 T = TypeVar("T")
 _KEPT = 20_000
-"""Records of a kind; older ones are forgotten. Files are kept until they are deleted."""
+"""Maximum records of a kind; older ones are deleted. Files are kept until a client deletes them."""
 
 
 def open_records() -> WireRecords:
@@ -23,7 +23,7 @@ def open_records() -> WireRecords:
 
 
 class WireRecords:
-    """Small values by kind and key, in a file of the user's own. Calls block for a moment."""
+    """Small values by kind and key, in a file that only the user can read. Calls block briefly."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
@@ -56,12 +56,12 @@ class WireRecords:
         return self._one("SELECT content FROM records WHERE kind = ? AND key = ?", kind, key)
 
     def delete(self, kind: Kind, key: str) -> bool:
-        """Whether it was there."""
+        """Delete a record. Return whether it existed."""
         with self._lock:
             return self._database.execute("DELETE FROM records WHERE kind = ? AND key = ?", (kind, key)).rowcount > 0
 
     def all(self, kind: Kind, type_: type[T]) -> list[T]:
-        """The oldest first."""
+        """Return all values of a kind, oldest first."""
         with self._lock:
             rows = self._database.execute(
                 "SELECT value FROM records WHERE kind = ? ORDER BY number", (kind,)

@@ -1,6 +1,6 @@
-"""Files of a session's workspace for the user: listed, read and written from outside, never through a link.
+"""List, read and write files of a session's workspace for the user, from the host, never through a link.
 
-Secrets that code of a session cannot see are not offered here either.
+Masked files, which the session's code cannot see, are not available here either.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pinfold.sandbox.guards.named_files import is_masked
 from pinfold.sandbox.kernel.safe_files import SafeFolder, Stamp, names_in
 
 _MOST = 10_000
-"""Entries of a folder that are listed."""
+"""Maximum entries listed of a folder."""
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755
 _BLOCK = 1 << 20
 
 
 class FileRefused(PinfoldError):
-    """A path that is not offered."""
+    """A path that may not be used."""
 
     exit_code = 2
 
@@ -45,7 +45,7 @@ class FileEntry(Struct, frozen=True, kw_only=True):
 
 
 def list_files(workspace: Path, path: str) -> list[FileEntry]:
-    """Folders first, by name. Raises NoSuchFile, FileRefused."""
+    """List a folder: folders first, then by name. Raises NoSuchFile, FileRefused."""
     inner = _checked(path)
     with (
         _explained(path),
@@ -79,7 +79,7 @@ def open_file(workspace: Path, path: str) -> Generator[IO[bytes]]:
 
 
 def write_file(workspace: Path, path: str, source: IO[bytes]) -> None:
-    """Write a whole file, in place of the one that is there. Raises NoSuchFile, FileRefused."""
+    """Write a file, replacing an existing one. Raises NoSuchFile, FileRefused."""
     inner = _checked(path)
     if not inner or inner.split("/")[0] == ".git":
         raise FileRefused(f"{path or 'the workspace'} cannot be uploaded to; name a file outside .git")

@@ -1,4 +1,4 @@
-"""Configuration: its layers, changing one key, and the databases it names."""
+"""Configuration: layers, changes of single keys, and configured databases."""
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 

@@ -1,4 +1,4 @@
-"""Databases of the user's, as the configuration names them: their passwords are looked up here and stay on the host."""
+"""The user's databases as configured. Their passwords are looked up here and stay on the host."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     url: str
     """postgresql://user@host/name, sqlite:///whole/path or duckdb:///whole/path."""
     password: str = ""
-    """Best as `${secret:NAME}`, which `pinfold secret set NAME --host HOST` keeps."""
+    """Best written as `${secret:NAME}`; set it with `pinfold secret set NAME --host HOST`."""
     max_rows: int = MAX_ROWS
     max_mb: int = MAX_MB
     timeout_s: float = TIMEOUT_S
     functions: tuple[str, ...] = ()
-    """Of the database's own, known to change nothing though the server cannot tell."""
+    """Functions of the database that the user knows to change nothing, though the server calls them volatile."""
 
     def __repr__(self) -> str:
         return f"DataConfig(url={show_address(self.url)!r})"
 
     def rows(self) -> dict[str, Json]:
-        """Without its password, for showing it."""
+        """Return the fields for display, with the password hidden."""
         told = msgspec.to_builtins(self)
         is_open = not self.password or _REFERENCE.fullmatch(self.password)
         return {**told, "url": show_address(self.url), "password": self.password if is_open else _HIDDEN}
 
 
 def check_data(name: str, given: DataConfig) -> None:
-    """Raises ConfigError, without any origin."""
+    """Check a database section. Raises ConfigError that does not name the origin."""
     where = f"data.{name}"
     if not NAME.fullmatch(name):
         raise ConfigError(f"{where}: a database's name is letters, digits, dashes and underscores")
@@ -79,7 +79,7 @@ class ConfiguredDatabases:
     def __init__(
         self, data: Mapping[str, DataConfig], folders: tuple[Path, ...], about_to_read: Callable[[], Awaitable[None]]
     ) -> None:
-        """`folders`: where the session's code can write."""
+        """`folders`: those that the session's code can write to."""
         from pinfold.tools.sql.workers import Workers
 
         self._data = data
@@ -112,7 +112,7 @@ class ConfiguredDatabases:
         )
 
     async def about_to_read(self) -> None:
-        """What a database holds is the user's own, also in a session that had nothing of theirs before."""
+        """Note that private data is about to be read: a database's content always counts as the user's."""
         await self._about_to_read()
 
     def tools(self) -> list[AnyTool]:
@@ -125,7 +125,7 @@ class ConfiguredDatabases:
 
 
 def keep_passwords(data: Mapping[str, DataConfig]) -> None:
-    """None of them is shown or recorded from here on. A word such as `postgres` is no secret: every text would be garbled."""
+    """Redact the passwords from now on, except words such as `postgres`, which would garble other text."""
     for given in data.values():
         for password in (given.password, read_address(given.url).password):
             if is_recognisable(password):
@@ -133,7 +133,7 @@ def keep_passwords(data: Mapping[str, DataConfig]) -> None:
 
 
 def _with_password(name: str, address: Address, password: str) -> Address:
-    """Raises BadCall where a secret is not there for the host."""
+    """Return the address with its password. Raises BadCall if the secret is not set for the host."""
     found = _REFERENCE.fullmatch(password)
     if not found:
         return replace(address, password=password or address.password)

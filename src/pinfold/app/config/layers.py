@@ -1,4 +1,4 @@
-"""Configuration in layers, each value with its origin: defaults, user file, trusted project file, environment, flags."""
+"""Layered configuration: defaults, user file, trusted project file, environment, flags. Each value has an origin."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ _LIMITS = (
     *(f"sandbox.{key}" for key in ("cell_s", "shell_s", "interrupt_grace_s", "start_s", "reply_s")),
     *(f"sandbox.{key}" for key in ("memory_mb", "processes", "output_mb", "file_mb")),
 )
-"""What a project's own file may set, and only downwards: it may come from a stranger."""
+"""Keys that a project's file may only lower, because it may come from a stranger."""
 
 _PACKAGES = "sandbox.packages"
 _ADDED_TO = ("tools.disable", "network.allow")
-"""Lists that a flag adds to: one that switches a tool off must not switch others on."""
+"""Lists that a flag extends, so that a flag that disables one tool does not enable others."""
 _ADDED = (_PACKAGES, "tools.disable")
-"""Lists that a project's own file may add to: neither gives the agent more than it has."""
+"""Lists that a project's file may extend, because neither gives the agent more rights."""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     origins: Mapping[str, str]
     obeyed: Mapping[str, bytes] = {}
-    """Files of the workspace that the user has trusted, by their path there."""
+    """Trusted files of the workspace, by path in it."""
     notice: str = ""
-    """What of the workspace is not obeyed, and why; for the user."""
+    """For the user: which files of the workspace are ignored, and why."""
 
     def rows(self) -> Iterator[tuple[str, Json, str]]:
-        """Every key with its value and where that came from."""
+        """Yield every key with its value and origin."""
         tables = {
             section: msgspec.to_builtins(getattr(self.config, section)) for section in SECTIONS if section not in NAMED
         }
@@ -59,7 +59,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
                 yield f"{section}.{key}", value, self.origins.get(f"{section}.{key}", "default")
 
     def keys(self) -> dict[str, str]:
-        """Keys for models that a trusted `.env` gives."""
+        """Return the model keys in a trusted `.env`."""
         return keys_of(self.obeyed.get(VARIABLES, b""))
 
 
@@ -68,7 +68,7 @@ def config_file() -> Path:
 
 
 def load_config(workspace: Path | None = None, flags: Mapping[str, Json] | None = None) -> Loaded:
-    """All layers, checked. `flags` are by dotted key; None means not given. Raises ConfigError."""
+    """Load and check all layers. `flags` are by dotted key; None means not given. Raises ConfigError."""
     layers = _user_layers()
     project = read_trusted_files(workspace) if workspace is not None else TrustedFiles(files={})
     if workspace is not None and (data := project.files.get(SETTINGS)) is not None:
@@ -83,26 +83,26 @@ def load_config(workspace: Path | None = None, flags: Mapping[str, Json] | None 
 
 
 def check_user(data: bytes, path: Path) -> None:
-    """Whether the user's file may hold this. Raises ConfigError."""
+    """Check the content of the user's file. Raises ConfigError."""
     layers = _Layers()
     layers.add(_parse_toml(data, path), str(path))
     layers.validate()
 
 
 def check_project(data: bytes, path: Path) -> None:
-    """Whether a project's own file may hold this, beside what the user's holds. Raises ConfigError."""
+    """Check the content of a project's file together with the user's file. Raises ConfigError."""
     layers = _user_layers()
     layers.add_project(data, path)
     layers.validate()
 
 
 def config_schema() -> dict[str, Json]:
-    """JSON schema of config.toml."""
+    """Return the JSON schema of config.toml."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Config)}
 
 
 def parse_value(text: str, kind: Any) -> Json:
-    """What a user typed for a key of this type: as TOML or JSON, or words; lists also with commas. Raises ValidationError."""
+    """Parse a typed value as TOML, JSON or plain text; lists also with commas. Raises ValidationError."""
     tries: list[Json] = []
     with suppress(tomllib.TOMLDecodeError):
         tries.append(tomllib.loads(f"value = {text}")["value"])

@@ -28,13 +28,13 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     stop: tuple[str, ...] = ()
     extra: dict[str, Json] = {}
     context: int = 0
-    """Tokens it takes, where that is not known or should be less; 0: as many as it says."""
+    """Context window in tokens, if it is not known or should be smaller; 0: as the model reports it."""
     protocol: Literal["auto", "native", "text"] = "auto"
-    """How it calls tools."""
+    """How the model calls tools."""
     profile: Literal["auto", "full", "small"] = "auto"
-    """How much it can be told at once."""
+    """How much the model can be told at once; `small` is for small models."""
     key_env: str = ""
-    """The variable with the key for a model named by its address."""
+    """Environment variable with the key of a model that is named by its address."""
     cache: bool = True
     """Whether replies to deterministic requests are remembered."""
 
@@ -44,12 +44,12 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ModelsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Models besides the one that is asked."""
+    """Models besides the main one."""
 
     fallback: tuple[str, ...] = ()
-    """Asked in this order when it cannot be."""
+    """Models to ask, in this order, when the main one cannot be reached."""
     escalate: str = ""
-    """Asked when it goes round in circles."""
+    """Model to ask when the main one is stuck in a loop."""
     aliases: dict[str, str] = {}
 
 
@@ -57,7 +57,7 @@ class ContextConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How a conversation is kept within the model's window."""
 
     compact: Literal["auto", "off"] = "auto"
-    """Compact it when it is nearly full, or only by /compact and when the model refuses it."""
+    """Compact the conversation when it is nearly full, or only by /compact and when the model refuses it."""
     compact_at: float = 0.75
     """Share of the window that may be filled."""
 
@@ -76,44 +76,44 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     mode: Mode = "auto"
     guards: Literal["off", "strict"] = "off"
-    """Guard rails for code; no boundary, which is the sandbox."""
+    """Guard rails for code. They are not the security boundary: that is the sandbox."""
     imports: tuple[str, ...] | None = None
-    """The only modules that code may import, with what is in them: a guard rail too. Any unless set."""
+    """The only modules that code may import, with their submodules. A guard rail too; any module unless set."""
     max_steps: int = 20
     max_tokens: int | None = None
     max_cost: float | None = None
     max_seconds: float | None = None
     verify: str = ""
-    """Who checks an answer before it is given: "model", or a command that runs on a fork and exits with 0 to accept it. It
+    """Checks an answer before it is given: "model", or a command that runs on a fork and exits with 0 to accept it. It
     may refuse one answer in each turn."""
 
 
 class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be called, by names or patterns such as `web_*`."""
+    """Which tools can be called, by names or patterns such as `web_*`."""
 
     enable: tuple[str, ...] | None = None
-    """Nothing but these; all unless set."""
+    """The only enabled tools; all unless set."""
     disable: tuple[str, ...] = ()
-    """Not these; a project's come on top of the user's."""
+    """Disabled tools; a project's are added to the user's."""
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where code and tools may go."""
+    """Which hosts code and tools may reach."""
 
     allow: tuple[str, ...] = ()
-    """Hosts that are reached without asking in the modes auto and full: `api.github.com`, `*.example.org`, `10.0.0.0/8`."""
+    """Hosts reached without asking in the modes auto and full: `api.github.com`, `*.example.org`, `10.0.0.0/8`."""
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a session may take of the machine, besides what `[sandbox]` bounds."""
+    """Limits of a session besides those in `[sandbox]`."""
 
     disk_mb: int | None = None
-    """By which the workspace and writable mounts may grow; the smaller of 10,000 and half of the free disk unless set."""
+    """How much the workspace and writable mounts may grow; the smaller of 10,000 and half the free disk unless set."""
     output_bytes: int | None = None
-    """Of one result, that the model sees; 10,000 characters unless set. All of it is kept."""
+    """How much of one result the model sees; 10,000 characters unless set. The whole result is kept."""
     output_lines: int | None = None
     output_tokens: int | None = None
-    """About four bytes each."""
+    """Counted as four bytes each."""
 
 
 class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,13 +121,13 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     provider: str = "auto"
     packages: tuple[str, ...] = ()
-    """Added to those every environment has; a project's come on top of the user's."""
+    """Packages added to the standard environment; a project's are added to the user's."""
     python: str = ""
-    """Runs the cells instead of the environment's."""
+    """Python that runs the cells instead of the environment's."""
     build: Literal["auto", "off"] = "auto"
     """Build the environment when code first needs it, or only by `pinfold env build`."""
     warm: Literal["auto", "off"] = "auto"
-    """The warm helper, which the first command leaves behind so that later ones start faster."""
+    """Whether the first command leaves a warm helper running, so that later ones start faster."""
     cell_s: float = 120.0
     shell_s: float = 30.0
     interrupt_grace_s: float = 0.4
@@ -146,7 +146,7 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class SessionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long sessions are kept; `pinfold sessions gc` removes what is beyond."""
+    """How long sessions are kept; `pinfold sessions gc` removes those beyond the limits."""
 
     keep_days: float = 30.0
     quota_gb: float = 10.0
@@ -156,14 +156,15 @@ class MemoryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Notes that outlive sessions."""
 
     embeddings: str = ""
-    """Find notes by meaning too: `builtin` (offline; the extra `embeddings`), `openai:MODEL` or `http://HOST:PORT/v1#MODEL`. Notes and searches are sent to a server that is named here."""
+    """Find notes by meaning too: `builtin` (offline; the extra `embeddings`), `openai:MODEL` or
+    `http://HOST:PORT/v1#MODEL`. Notes and searches are sent to a server that is named here."""
 
 
 class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is kept of the workspace besides what undo keeps."""
+    """Copies of the workspace besides those for undo."""
 
     git: bool = False
-    """Commits on a side ref after each cell that changed files."""
+    """Commit to a side ref after each cell that changed files."""
 
 
 PictureMode: TypeAlias = Literal["auto", "kitty", "iterm", "sixel", "blocks", "path"]
@@ -173,7 +174,7 @@ class ChatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What a session looks like in the terminal."""
 
     pictures: PictureMode = "auto"
-    """How they are drawn; `path` only says where they are, `auto` goes by what the terminal is."""
+    """How pictures are drawn; `path` only prints where they are, `auto` chooses by the terminal."""
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -201,5 +202,5 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 NAMED: Mapping[str, type[msgspec.Struct]] = {"data": DataConfig}
-"""Sections of tables that the user names: `[data.NAME]`."""
+"""Sections whose tables the user names: `[data.NAME]`."""
 SECTIONS = {one.name: cast("type[msgspec.Struct]", NAMED.get(one.name) or one.type) for one in fields(Config)}

@@ -1,4 +1,4 @@
-"""Changing the configuration: one key at a time, comments and order kept, checked as it is on loading."""
+"""Change one configuration key, keeping comments and order. Checks are the same as on loading."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from pinfold.events import Json
 class Change(Struct, frozen=True, kw_only=True):
     path: Path
     line: int
-    """Where the key is now; 0 if it is no longer there."""
+    """Line of the key; 0 if it was removed."""
     before: Json
     after: Json
-    """None: not set there."""
+    """None if the key is not set in the file."""
     wins: str = ""
-    """What sets the same key and goes before this, if anything does."""
+    """Origin that sets the same key and takes precedence, if any."""
 
 
 def value_of(key: str, workspace: Path) -> tuple[Json, str]:
-    """What is in force, and where it comes from. Raises ConfigError."""
+    """Return the value in force and its origin. Raises ConfigError."""
     loaded = load_config(workspace)
     for dotted, value, origin in loaded.rows():
         if dotted == key:
             return value, origin
-    _type_of(key)  # names the nearest
+    _type_of(key)  # raises with the nearest key if it is unknown
     raise ConfigError(f"{key} is not set")
 
 
 def set_value(key: str, text: str | None, *, project: Path | None = None) -> Change:
-    """Write `text` under `key` into the user's file, or a project's; None takes it out. Raises ConfigError."""
+    """Set `key` to `text` in the user's file, or a project's; None removes it. Raises ConfigError."""
     field = _type_of(key)
     value = None if text is None else _read(key, text, field)
     path = config_file() if project is None else project / SETTINGS
@@ -62,7 +62,7 @@ def set_value(key: str, text: str | None, *, project: Path | None = None) -> Cha
 
 
 def replace_config(data: bytes) -> None:
-    """Replace the user's file by this. Raises ConfigError, and then nothing is changed."""
+    """Replace the user's file. Raises ConfigError and changes nothing if the content is not valid."""
     path = config_file()
     check_user(data, path)
     with hold_file_lock(path):
@@ -94,7 +94,7 @@ def _read_document(path: Path) -> Json:
 
 
 def _put(document: Json, parts: list[str], value: Json) -> Json:
-    """None takes it out. Returns the value that was there."""
+    """Set a value, or remove it if None. Return the previous value."""
     import tomlkit
 
     table = document
@@ -102,7 +102,7 @@ def _put(document: Json, parts: list[str], value: Json) -> Json:
         if part not in table:
             if value is None:
                 return None
-            # `[data.NAME]` alone, without a `[data]` that has nothing in it.
+            # Write `[data.NAME]` without an empty `[data]` before it.
             is_outer = place < len(parts) - 2
             table[part] = tomlkit.table(is_super_table=is_outer)
         table = table[part]
@@ -116,7 +116,7 @@ def _put(document: Json, parts: list[str], value: Json) -> Json:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all. A file that is there keeps its mode and its place behind a link; a new one is the user's alone."""
+    """Write atomically. An existing file keeps its mode, and links stay links; a new file is private."""
     place = path.resolve() if path.is_symlink() else path
     if place.parent == config_dir():
         private_dir(place.parent)
@@ -124,7 +124,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _line_of(text: str, key: str) -> int:
-    """Where a key stands, by reading the file line by line as its tables begin."""
+    """Return the line of a key; 0 if it is not found."""
     *section, last = key.split(".")
     here: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -138,7 +138,7 @@ def _line_of(text: str, key: str) -> int:
 
 
 def _winner(key: str, path: Path, project: Path | None) -> str:
-    """What else sets it and goes before the file, for the user to know."""
+    """Return the origin that sets the key and takes precedence over the file, if any."""
     with contextlib.suppress(ConfigError):
         for dotted, _, origin in load_config(project).rows():
             goes_before = origin.startswith("PINFOLD_") or (project is None and Path(origin).name == SETTINGS)
@@ -148,7 +148,7 @@ def _winner(key: str, path: Path, project: Path | None) -> str:
 
 
 def all_keys() -> list[str]:
-    """Every key that can be set, but those below names of the user's own."""
+    """Return every key that can be set, except keys below user-chosen names."""
     return [
         f"{section}.{field.name}"
         for section, table in SECTIONS.items()
@@ -158,7 +158,7 @@ def all_keys() -> list[str]:
 
 
 def _type_of(key: str) -> Any:
-    """Raises ConfigError, which names the nearest."""
+    """Return the type of a key. Raises ConfigError naming the nearest key."""
     section, _, inner = key.partition(".")
     fields = msgspec.structs.fields(SECTIONS[section]) if section in SECTIONS else ()
     if section in NAMED:
@@ -171,7 +171,7 @@ def _type_of(key: str) -> Any:
     for field in fields:
         if field.name == inner:
             return field.type
-        # `[models.aliases]`, `[model.extra]`: tables whose keys are the user's own.
+        # `[models.aliases]` and `[model.extra]` are tables with user-chosen keys.
         if inner.startswith(f"{field.name}.") and get_origin(field.type) is dict:
             return get_args(field.type)[1]
     same = [one for one in all_keys() if one.partition(".")[2] == key.rpartition(".")[2]]

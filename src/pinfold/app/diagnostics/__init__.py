@@ -1,4 +1,4 @@
-"""What `pinfold doctor` looks at: each module finds out about one side of an installation, and changes nothing."""
+"""Checks for `pinfold doctor`, `pinfold map` and the first run. They examine an installation without changing it."""
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 

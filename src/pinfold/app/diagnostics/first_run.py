@@ -1,4 +1,4 @@
-"""What is here for someone who has configured nothing: what was found, what will be used, what needs a yes, and a first AGENTS.md."""
+"""Detect a setup for a user who has configured nothing: models, sandbox, what needs consent; draft an AGENTS.md."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from pinfold.text import cap_text, presentable_line
 
 Isolation: TypeAlias = Literal["namespaces", "landlock", "none", "unknown"]
 LIMIT_S = 0.45
-"""For everything that is looked at, side by side."""
+"""Time limit for all concurrent checks together."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider that could be asked, after one yes."""
+    """A model provider that can be used if the user agrees."""
 
     model: str
     variable: str
-    """That holds the key."""
+    """Environment variable that holds the key."""
     to: str
     """Where the conversation would go."""
 
@@ -60,24 +60,24 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 class DetectedSetup(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[FoundServer, ...] = ()
     builtin: str = ""
-    """What the built-in model is."""
+    """Title of the built-in model."""
     builtin_size: str = ""
     builtin_here: bool = False
     keys: tuple[Key, ...] = ()
     sandbox: str = "auto"
-    """As configured."""
+    """The configured provider."""
     isolation: Isolation = "unknown"
-    """What the kernel allows; every session proves it for itself."""
+    """What the kernel seems to allow; every session verifies it again."""
     data_environment: bool = False
-    """pandas and the rest are there."""
+    """True if the environment with pandas and the other data libraries is built."""
     model: str = ""
-    """That will be used; empty if none can be without a yes."""
+    """Model that will be used; empty if any would need the user's consent."""
     why: str = ""
     offer: Offer | None = None
 
 
 async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
-    """Everything; servers and the kernel only as far as they answer in time. No provider is asked, nothing is started.
+    """Detect everything; servers and the kernel only if they answer in time. Asks no provider and starts nothing.
 
     Raises ConfigError for a broken file.
     """
@@ -112,9 +112,9 @@ async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
 
 
 async def agree_on_model(found: DetectedSetup, agrees: Callable[[str], Awaitable[bool]]) -> str:
-    """The model to go on with, remembered where it took a yes; empty if every answer was no.
+    """Return the model to use; empty if the user refused all. A model the user agreed to is saved to the configuration.
 
-    One question names the provider; only where that is refused, or there is none, `builtin` is offered with its size.
+    The first question offers the provider. If it is refused, or there is none, the second offers `builtin` with its size.
     """
     if found.model:
         return found.model
@@ -169,13 +169,13 @@ _KNOWN = {"Cargo.toml": "cargo test", "go.mod": "go test ./...", "pom.xml": "mvn
 
 
 class _Package(msgspec.Struct):
-    """A `package.json`."""
+    """The part of a `package.json` that is read."""
 
     scripts: dict[str, object] = {}
 
 
 def draft(workspace: Path) -> str:
-    """Fit to be shown, and to be edited."""
+    """Return a draft of AGENTS.md, safe to print, for the user to edit."""
     parts = [f"# {presentable_line(workspace.name) or 'This folder'}", "", "What is here:", ""]
     parts += [f"- `{line.strip()}`" for line in list_folder(workspace)]
     for title, lines in {"Commands:": _commands, "Tables, by their first line:": _tables}.items():
@@ -207,7 +207,7 @@ def _tables(workspace: Path) -> Iterator[str]:
 
 
 def _text(workspace: Path, name: str) -> str:
-    """Empty where it cannot be read."""
+    """Read a workspace file; empty if it cannot be read."""
     try:
         return read_below(workspace, name).decode("utf-8", "replace")
     except (UnsafeFile, OSError):

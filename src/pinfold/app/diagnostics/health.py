@@ -1,6 +1,6 @@
-"""How well Pinfold can work here: what `pinfold doctor` asks for. Everything is looked at side by side, and not for long.
+"""The checks of `pinfold doctor`, run concurrently with time limits.
 
-Models, MCP servers and databases are looked at here, this machine in `machine.py`.
+Models, MCP servers and databases are checked here, this machine in `machine.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pinfold.text import join_names
 
 
 async def check_models(around: CheckContext) -> tuple[list[Finding], dict[str, object]]:
-    """And what is here, as plain data."""
+    """Check the configured models. Also return, as plain data, which models exist here."""
     there: Reachable | None = None
     given = around.config.models
     roles = [("model", around.config.model.name), *(("fallback", name) for name in given.fallback)]
@@ -100,7 +100,7 @@ def _plain(there: Reachable) -> dict[str, object]:
 
 
 async def check_servers(around: CheckContext) -> list[dict[str, object]]:
-    """Each MCP server of the user's and of this folder: whether it starts, why not, and what to do."""
+    """Check each MCP server of the user and this folder: whether it starts, and if not, why and what to do."""
     if not (config_dir() / "mcp.json").exists() and SERVERS not in around.loaded.obeyed:
         return []
     from pinfold.app.session.mcp.inspection import check_servers
@@ -120,7 +120,7 @@ def server_finding(one: dict[str, object]) -> Finding:
 
 
 async def check_databases(around: CheckContext) -> list[Finding]:
-    """Each of `[data.NAME]` is connected to and asked what it holds."""
+    """Connect to each `[data.NAME]` and list its tables."""
     if not around.config.data:
         return []
     configured = ConfiguredDatabases(around.config.data, (), _do_nothing)
@@ -148,13 +148,13 @@ async def check_databases(around: CheckContext) -> list[Finding]:
 
 
 async def _do_nothing() -> None:
-    """No session is there to have seen it."""
+    """There is no session whose code could read private data."""
 
 
 LIMIT_S = 8.0
-"""For each thing that is started or asked."""
+"""Time limit for each thing that is started or asked."""
 _BEYOND_S = 5.0
-"""For a whole section, beyond that: ending what was started takes its time."""
+"""Additional time for a section, to end what it started."""
 
 
 class Health(msgspec.Struct, kw_only=True):
@@ -165,11 +165,11 @@ class Health(msgspec.Struct, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Nothing that is wanted does not work."""
+        """True if no check found a fault."""
         return all(one.standing != "fault" for section in self.findings.values() for one in section)
 
     def plain(self) -> dict[str, object]:
-        """With stable keys; see `pinfold doctor --json`."""
+        """Return plain data with stable keys, for `pinfold doctor --json`."""
         report = self.sandboxes
         return {
             "ok": self.ok,
@@ -188,7 +188,7 @@ class Health(msgspec.Struct, kw_only=True):
 
 
 async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> Health:
-    """Of this installation, in this folder. Starts nothing but the sandboxes of these names, if there are any."""
+    """Check this installation and folder. With names, only these sandboxes are tested, else all that isolate."""
     asked = tuple(names)
     try:
         workspace = current_folder()

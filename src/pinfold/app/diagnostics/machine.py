@@ -1,4 +1,4 @@
-"""What `pinfold doctor` finds on this machine: configuration, this folder, versions, disks, leftovers, and each sandbox's proof."""
+"""The checks of `pinfold doctor` on this machine: configuration, folders, versions, disks, leftovers, sandboxes."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ Section: TypeAlias = Literal[
     "versions", "configuration", "sandboxes", "models", "MCP servers", "databases", "folders", "leftovers"
 ]
 Standing: TypeAlias = Literal["ok", "note", "fault"]
-"""`note`: it could be better, or is merely absent. `fault`: something that is wanted does not work."""
+"""`note`: could be better, or an optional part is missing. `fault`: a wanted part does not work."""
 
 
 class Finding(msgspec.Struct, frozen=True):
     what: str
     standing: Standing = "ok"
     words: str = ""
-    """How it is, where it works."""
+    """Description, if it works."""
     cause: str = ""
-    """Why it does not, or not quite."""
+    """Why it does not work, or not fully."""
     fix: str = ""
-    """What to type, or to do."""
+    """What the user can do about it."""
 
 
 def fault(what: str, cause: str, fix: str = "") -> Finding:
@@ -61,19 +61,19 @@ def note(what: str, cause: str, fix: str = "") -> Finding:
 
 
 def explained_fault(what: str, error: Exception, fix: str = "") -> Finding:
-    """Our messages say what to do behind the last semicolon; `fix` is for one that does not."""
+    """Return a fault for an error, whose message gives the fix after its last semicolon; else `fix` is used."""
     cause, _, advice = str(error).rpartition("; ")
     return fault(what, cause or advice, advice if cause else fix)
 
 
 class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What all of them are told."""
+    """The input of all checks."""
 
     workspace: Path
     loaded: Loaded
-    """Nothing but defaults where the configuration does not load."""
+    """The configuration; the defaults if it does not load."""
     limit_s: float
-    """For each thing that is started or asked."""
+    """Time limit for each thing that is started or asked."""
 
     @property
     def config(self) -> Config:
@@ -81,11 +81,11 @@ class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _OTHERS = ("PINFOLD_DEBUG", "PINFOLD_TEST_DATA_PYTHON", "PINFOLD_SITE")
-"""Variables that stand for no key."""
+"""Variables that are not configuration keys."""
 
 
 def configuration(workspace: Path) -> tuple[Loaded, list[Finding]]:
-    """As far as it loads."""
+    """Load the configuration, or the defaults if it is broken, with findings."""
     try:
         loaded = load_config(workspace)
     except ConfigError as error:
@@ -100,7 +100,7 @@ def configuration(workspace: Path) -> tuple[Loaded, list[Finding]]:
 
 
 def _variables(loaded: Loaded) -> Iterator[Finding]:
-    """Variables that look like a setting and are none."""
+    """Report variables that look like a setting but are none."""
     known = {f"PINFOLD_{key.replace('.', '_')}".upper() for key in all_keys()}
     tables = tuple(
         f"PINFOLD_{section}_{name.replace('-', '_')}_".upper()
@@ -115,7 +115,7 @@ def _variables(loaded: Loaded) -> Iterator[Finding]:
 
 
 def folder(around: CheckContext) -> Iterator[Finding]:
-    """Whether what this one holds is obeyed."""
+    """Check whether the project files of this folder are trusted."""
     found = read_project_files(around.workspace)
     what, names = "this folder", [*(file.name for file in found.files), *found.odd]
     if not names:
@@ -134,7 +134,7 @@ def folder(around: CheckContext) -> Iterator[Finding]:
 
 _TOO_LITTLE = 200 << 20
 _LITTLE = 2 << 30
-"""An environment takes about 1 GB, a model as much."""
+"""An environment takes about 1 GB, and so does a model."""
 _UV_S = 5.0
 _FEATURES = {
     "user_namespaces": "user namespaces",
@@ -206,7 +206,7 @@ def folders() -> Iterator[Finding]:
 
 
 def _fault_of(folder: Path, elsewhere: str) -> tuple[str, str] | None:
-    """Cause and fix, if it cannot be used, or others can use it."""
+    """Return cause and fix if the folder cannot be used or is open to other users."""
     try:
         status = folder.stat()
     except FileNotFoundError:
@@ -230,7 +230,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _open_files() -> Iterator[Finding]:
-    """Secrets, trust and pins are for the user alone; what steers the agent may be written by the user alone."""
+    """Report files open to others: .json (secrets, trust, pins) must be private, the rest writable only by the user."""
     try:
         inside = sorted(config_dir().iterdir())
     except OSError:
@@ -260,7 +260,7 @@ def _size(count: float) -> str:
 
 
 def cells_python(around: CheckContext) -> tuple[Path | None, list[Finding]]:
-    """What runs the cells, and how that stands; None: what is configured cannot."""
+    """Return the Python that runs cells, None if the configured one is not usable, with findings."""
     sandbox = around.config.sandbox
     what = "environment"
     try:
@@ -277,7 +277,7 @@ def cells_python(around: CheckContext) -> tuple[Path | None, list[Finding]]:
 
 
 def warm_helper(around: CheckContext) -> Finding:
-    """Whether one runs, and how to do without."""
+    """Report whether a warm helper runs, and how to switch it off."""
     if around.config.sandbox.warm == "off":
         words = "switched off ([sandbox] warm)"
     elif helper := running_helper():
@@ -306,7 +306,7 @@ def _sandbox_finding(checked: SandboxCheck, *, is_wanted: bool) -> Finding:
         case "unsafe":
             cause, fix = "it works, but isolates nothing", "leave --sandbox out, and auto takes the strongest"
         case "refused" if not is_wanted and is_built_in(checked.name):
-            # A weaker level of ours than this one will do; someone else's that is installed was meant to work.
+            # Not a fault while another sandbox works. But one from a plugin was installed to be used.
             return note(checked.name, cause, fix)
         case "leaky" | "refused":
             pass

@@ -1,6 +1,6 @@
-"""How this installation or a live session is wired, as plain data: what talks to what, as configured and registered now.
+"""A map of this installation or a live session as plain data: which parts talk to which, as configured now.
 
-Starts nothing but the sandbox, which has to prove what it is.
+Starts nothing but the sandbox, whose isolation has to be verified.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ Kind: TypeAlias = Literal[
     "person", "engine", "model", "place", "sandbox", "tools", "server", "database", "network", "store"
 ]
 LIMIT_S = 10.0
-"""For the sandbox to prove itself."""
+"""Time limit for verifying the sandbox."""
 _NAMED = 6
-"""Tools, hosts and the like that a box names one by one."""
+"""Maximum tools, hosts and the like that a node names."""
 _ENGINE = "engine"
 
 
@@ -52,7 +52,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     lines: tuple[str, ...] = ()
     faulty: bool = False
-    """It is wired, and does not work."""
+    """True if it is configured but does not work."""
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class _MapBuilder:
         words: str = "",
         faulty: bool = False,
     ) -> str:
-        """Returns its id; a node that is there already stays as it is. Empty lines are left out."""
+        """Add a node and an edge to it; return its id. An existing node is not changed. Empty lines are dropped."""
         shown = tuple(map(homely, filter(None, lines)))
         self.nodes.setdefault(id_, Node(id=id_, kind=kind, title=homely(title), lines=shown, faulty=faulty))
         edge = Edge(source=after, target=id_, words=words)
@@ -95,7 +95,7 @@ class _MapBuilder:
 
 
 async def build_system_map(workspace: Path, fronts: Iterable[str]) -> SystemMap:
-    """Of this folder. `fronts`: what a user can come in by. Raises ConfigError."""
+    """Map this folder's configuration. `fronts` names the front ends. Raises ConfigError."""
     loaded = load_config(workspace)
     options = new_session_options(new_session_id(), workspace, {})
     config = loaded.config
@@ -116,7 +116,7 @@ async def build_system_map(workspace: Path, fronts: Iterable[str]) -> SystemMap:
 
 
 async def build_session_map(link: Link) -> SystemMap:
-    """Of one live session, as it is now. Raises PinfoldError."""
+    """Map a live session. Raises PinfoldError."""
     now = await link.status()
     loaded = load_config(Path(now.workspace))
     drawing = _MapBuilder()
@@ -216,7 +216,7 @@ async def _probe_sandbox(wanted: str, python: Path | None) -> SandboxCheck:
 
 
 def _tools(drawing: _MapBuilder, options: Options) -> None:
-    """Those of the registry that a session would have now, by the server code finds them in."""
+    """Add the tools that a new session would have, by the server that code imports them from."""
     try:
         registry, faults = _registry(options)
     except PinfoldError as error:
@@ -243,7 +243,7 @@ def _add_tools(
 
 
 def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
-    """As a session has it that is kept. Raises PinfoldError."""
+    """Return the registry as a stored session would have it. Raises PinfoldError."""
     with folder("workspace") as place, closing(RedactingLog(place, new_session_id())) as log:
         spec = Spec(workspace=options.workspace or place, site=place)
         ground = ResolvedSandbox(provider=provider_named("auto"), python=Path("python"))
@@ -311,5 +311,5 @@ def _stores(drawing: _MapBuilder, config: Config) -> None:
 
 
 def plain(found: SystemMap) -> dict[str, object]:
-    """For `pinfold map --json`."""
+    """Return plain data for `pinfold map --json`."""
     return msgspec.to_builtins(found)

@@ -1,4 +1,4 @@
-"""Which process holds a session: the owner's socket, the daemon, the warm helper, cleanup."""
+"""Which process owns a session: the owner's socket, the daemon, the warm helper."""
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 

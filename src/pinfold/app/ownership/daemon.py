@@ -1,6 +1,6 @@
-"""`pinfold up`: a process that keeps a launcher warm for everyone, and owns the sessions it is asked to own.
+"""`pinfold up`: a process that keeps a sandbox launcher warm for all commands, and owns sessions on request.
 
-`pinfold serve` does the same for its clients; where it answers is on record here.
+`pinfold serve` does the same for its clients; its address is recorded here.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from pinfold.sandbox.providers.launcher import Warmable
 
 logger = logging.getLogger(__name__)
 IDLE_S = 30 * 60.0
-"""A session unused for this long is closed; its variables go with it."""
+"""A session unused for this long is closed, with its live variables."""
 POOL = 2
 _QUESTION = 1 << 20
 _STOP: dict[str, Json] = {"op": "stop"}
 _ANSWER_S = 10.0
 _LOOK_AGAIN_S = 0.02
 _STOP_S = 10.0
-"""How long sessions may take to end; then they are left to end with us."""
+"""How long sessions may take to close before the process exits anyway."""
 
 
 class _Held(Struct, frozen=True):
@@ -51,7 +51,7 @@ class _Held(Struct, frozen=True):
 
 
 class Daemon:
-    """Everything `pinfold up` and `pinfold serve` hold."""
+    """The launcher and the sessions that `pinfold up` or `pinfold serve` holds."""
 
     def __init__(self, *, idle_s: float = IDLE_S, pool: int = POOL) -> None:
         self._idle_s = idle_s
@@ -66,9 +66,9 @@ class Daemon:
         self._over.set()
 
     async def serve(self, on_ready: Callable[[str], None], *, beside: bool = False) -> None:
-        """Until `stop`, leaving nothing. `on_ready` gets what to tell the user. Raises SessionBusy if another runs.
+        """Run until `stop`, then clean up. `on_ready` gets a message for the user. Raises SessionBusy if another runs.
 
-        `beside`: where another runs, its launcher is used and other commands find that one.
+        `beside`: if another runs, use its launcher; other commands keep finding that process.
         """
         folder = private_dir(private_dir(state_dir()) / up_dir().name)
         claimed = claim(folder)
@@ -105,40 +105,40 @@ class Daemon:
 
     @property
     def holds(self) -> int:
-        """How many sessions."""
+        """Number of open sessions."""
         return len(self._held)
 
     @property
     def running(self) -> int:
-        """In how many of them a turn or a cell runs."""
+        """Number of sessions in which a turn or cell runs."""
         return sum(held.live.is_busy for held in self._held.values())
 
     def find(self, session: SessionId) -> LiveSession | None:
-        """One that is held."""
+        """Return an open session that is not about to close."""
         held = self._held.get(session)
         return held.live if held and not held.let_go.is_set() else None
 
     async def own(self, folder: Path, session: SessionId, options: Options) -> LiveSession:
-        """Open a session and hold it until it is unused. Raises SessionBusy, and what opening it raises."""
+        """Open a session and hold it until it is unused. Raises SessionBusy and the errors of opening."""
         if self._sessions is None or self._over.is_set():
             raise SessionBusy("pinfold up is ending")
         return await self._sessions.start(self._serve_session, folder, session, options)
 
     def let_go(self, session: SessionId) -> _Held | None:
-        """Have it closed, which takes a moment; what runs in it is interrupted. None if it is not held."""
+        """Begin to close a session, interrupting what runs in it. None if it is not open."""
         held = self._held.get(session)
         if held:
             held.let_go.set()
         return held
 
     async def close_session(self, session: SessionId) -> bool:
-        """Interrupt what runs in it, and let go of it; False if it is not held."""
+        """Close a session, interrupting what runs in it; False if it is not open."""
         if held := self.let_go(session):
             await held.gone.wait()
         return held is not None
 
     async def _start_launcher(self, tasks: TaskGroup) -> str | None:
-        """Keep warm what the configuration names, where that can be; otherwise the words to say so."""
+        """Keep the configured provider's launcher warm; if that is impossible, return a notice."""
         name = load_config().config.sandbox.provider
         provider = provider_named("namespaces" if name == "auto" else name)
         if not isinstance(provider, Warmable):
@@ -152,7 +152,7 @@ class Daemon:
         self._warm = provider.name
         return None
 
-    # --- what others ask
+    # Requests of other processes
 
     async def _answer(self, stream: SocketStream) -> None:
         async def respond(question: Json) -> None:
@@ -186,7 +186,7 @@ class Daemon:
                 if not await self.close_session(SessionId(name)):
                     raise CommandRefused(f"pinfold up does not hold {name}")
                 return {"ok": True}
-            case {"op": "stop"}:  # once it was answered
+            case {"op": "stop"}:  # `_answer` stops the daemon after the reply
                 return {"ok": True}
             case _:
                 raise BadEvent("not a question of ours")
@@ -201,7 +201,7 @@ class Daemon:
                 task_status.started(live)
                 await self._wait_until_unused(live, held.let_go)
         except Exception:
-            # Who asked is told; once it is open, one broken session must not end the others.
+            # Before it is open, the caller gets the error. After that, one broken session must not end the others.
             if held is None:
                 raise
             logger.exception("%s ended", session)
@@ -219,11 +219,11 @@ class Daemon:
                 with suppress(CommandRefused):
                     await live.submit(Interrupt())
                 return
-        let_go.set()  # so that `find` leaves it out: the next request opens it again
+        let_go.set()  # so that `find` skips it and the next request opens it again
 
 
 async def _run_launcher(provider: Warmable, pool: int, *, task_status: TaskStatus[None]) -> None:
-    """Says when it is warm for the first time; the provider makes later losses good itself, or goes without."""
+    """Keep a launcher warm, and report when it first is. The provider replaces a lost one if it can."""
     warm = False
 
     async def ready() -> None:
@@ -241,7 +241,7 @@ async def _run_launcher(provider: Warmable, pool: int, *, task_status: TaskStatu
 
 
 async def ask_daemon(question: dict[str, Json]) -> dict[str, Json] | None:
-    """What a running `pinfold up` answers; None if none runs."""
+    """Ask a running `pinfold up`; None if none runs."""
     try:
         answer = await send_request(daemon_socket(), question, "pinfold up", _ANSWER_S)
     except OwnerGone:
@@ -252,7 +252,7 @@ async def ask_daemon(question: dict[str, Json]) -> dict[str, Json] | None:
 
 
 async def stop_daemon() -> bool:
-    """End a running `pinfold up` and wait until it has; False if none ran."""
+    """End a running `pinfold up` and wait for its end; False if none runs."""
     if await ask_daemon(_STOP) is None:
         return False
     with anyio.move_on_after(2 * _STOP_S) as patience:
@@ -263,7 +263,7 @@ async def stop_daemon() -> bool:
     return True
 
 
-# The running `pinfold serve` of this user, as other commands find it. Of several, the first one.
+# The record by which other commands find this user's `pinfold serve`; if several run, the first one.
 
 _ENDING_S = 30.0
 """How long `pinfold serve` may take to close its sessions."""
@@ -282,7 +282,7 @@ def _server_folder() -> Path:
 
 @contextmanager
 def record_server(url: str, token_file: Path) -> Generator[None]:
-    """Others find it meanwhile, unless another one is on record."""
+    """Record the server while the block runs, unless another is recorded."""
     claimed = claim(_server_folder())
     if claimed is None:
         yield
@@ -304,5 +304,5 @@ def running_server() -> RunningServer | None:
 
 
 def stop_server() -> bool:
-    """End it and wait until it has closed its sessions; False if none runs."""
+    """End the recorded server and wait until it has closed its sessions; False if none runs."""
     return end_holder(_server_folder(), "pinfold serve", _ENDING_S)

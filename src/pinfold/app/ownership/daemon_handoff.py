@@ -1,4 +1,4 @@
-"""Handing a session to `pinfold up`, which then owns it: what must travel, and what cannot."""
+"""Hand a session over to `pinfold up`, which then owns it: which options can be sent, and which cannot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pinfold.events import Json, NotPlain, SessionId, convert, plain_json
 from pinfold.model import full_name
 
 _ANSWER_S = 30.0
-"""A long log takes its time to be read."""
+"""Long, because opening a session reads its whole log."""
 
 
 def daemon_socket() -> Path:
@@ -31,11 +31,11 @@ _TYPES: Mapping[str, Any] = {field.name: field.type for field in fields(Options)
     "model": str | None,
     "sandbox": str | None,
 }
-"""Options that travel. Models and sandboxes do by name only."""
+"""Options that are sent. Models and sandboxes are sent by name only."""
 
 
 def encode_options(options: Options) -> dict[str, Json] | None:
-    """As plain data; None if some of it cannot leave this process."""
+    """Return the options as plain data; None if some cannot leave this process."""
     if not isinstance(options.model, str | None) or not isinstance(options.sandbox, str | None):
         return None
     if options.tools or not options.hooks.is_empty:
@@ -49,7 +49,7 @@ def encode_options(options: Options) -> dict[str, Json] | None:
 
 
 def decode_options(plain: Json) -> Options:
-    """Raises msgspec.ValidationError, also for options of another version."""
+    """Decode sent options. Raises msgspec.ValidationError, also for options of another version."""
     given = convert(plain, dict[str, Json])
     if given.keys() != _TYPES.keys():
         raise msgspec.ValidationError(f"other options: {', '.join(sorted(given.keys() ^ _TYPES.keys()))}")
@@ -67,9 +67,9 @@ def _decode_path(kind: type, value: object) -> object:
 
 
 async def hand_over(folder: Path, session: SessionId, options: Options) -> int | None:
-    """Ask `pinfold up` to own the session: the last event before it did. None if it does not run or cannot.
+    """Ask `pinfold up` to own the session; return its last event before that. None if none runs or it cannot.
 
-    Raises what opening the session raises there.
+    Raises ConfigError if opening the session fails there.
     """
     if not daemon_socket().exists():
         return None
@@ -86,7 +86,7 @@ async def hand_over(folder: Path, session: SessionId, options: Options) -> int |
             return began
         case {"refused": str(reason), "code": int(code)}:
             if code == SessionBusy.exit_code:
-                return None  # someone was faster; work through them
+                return None  # another process was faster; connect to it
             raise ConfigError(reason)
         case _:
             return None

@@ -1,4 +1,4 @@
-"""Questions and answers between processes of one user: lines of JSON through a socket on disk."""
+"""Requests and answers between processes of one user: lines of JSON over a Unix socket."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def send_line(stream: SocketStream, words: Json) -> None:
 
 
 async def send_request(path: Path, question: Json, who: str, limit_s: float) -> dict[str, Json]:
-    """One question, one answer. Raises OwnerGone if no process listens, SessionBusy if it does not answer."""
+    """Send one request and return its answer. Raises OwnerGone if no process listens, SessionBusy on a timeout."""
     async with open_stream(path) as stream:
         try:
             with anyio.fail_after(limit_s):
@@ -71,7 +71,7 @@ async def open_listener(path: Path) -> SocketListener:
 
 
 async def answer_request(stream: SocketStream, limit: int, respond: Callable[[Json], Awaitable[None]]) -> None:
-    """Hear one question of a process of this user; `limit` is in bytes. What is wrong with it is the answer."""
+    """Answer one request of a process of the same user; `limit` is in bytes. A PinfoldError is sent as the answer."""
     async with stream:
         if not is_same_user(stream.extra(SocketAttribute.raw_socket)):  # noqa: S610 - no SQL here
             return

@@ -1,4 +1,4 @@
-"""Reaching a session from any process: through its owner's socket, or by becoming the owner."""
+"""Connect to a session from any process: through its owner's socket, or by becoming the owner."""
 
 from __future__ import annotations
 
@@ -62,20 +62,20 @@ _SOCKET = "owner.sock"
 _QUESTION = 64 << 20
 _ANSWER_S = 10.0
 _RESTORE_S = 300.0
-"""How long it may take to bring all files back."""
+"""How long a request that restores or saves state, or looks into the sandbox, may take."""
 _TAKE_OVER_S = 10.0
-"""How long an owner may take between holding the lock and answering its socket: its variables come back first."""
+"""How long an owner may take from locking the session to answering its socket; it restores variables first."""
 _LOOK_AGAIN_S = 0.05
 _FAREWELL_S = 5.0
-"""How long other processes may take to read one event, once we want to leave."""
+"""How long clients may take to read one event while the owner shuts down."""
 
 
 Feed: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Entry | Delta]]
-"""Events and deltas, without end."""
+"""An endless stream of events and deltas."""
 
 
 class Link(Protocol):
-    """A session as a front end sees it, wherever it lives."""
+    """A session as a front end sees it, in this process or another."""
 
     session: SessionId
 
@@ -84,7 +84,7 @@ class Link(Protocol):
     async def submit(self, command: Command) -> None: ...
 
     async def restore(self, number: int) -> str:
-        """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises PinfoldError."""
+        """Restore the workspace's files from a checkpoint; return a description. Raises PinfoldError."""
         ...
 
     async def query(self, what: Sight) -> Json:
@@ -92,7 +92,7 @@ class Link(Protocol):
         ...
 
     async def variable_page(self, name: str, query: PageQuery) -> VariablePage:
-        """Some rows of a variable. Raises PinfoldError with what is wrong."""
+        """Return some rows of a variable. Raises PinfoldError with the reason."""
         ...
 
     async def blob(self, id_: BlobId) -> bytes:
@@ -104,7 +104,7 @@ class Link(Protocol):
 
 @asynccontextmanager
 async def acquire(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
-    """Own the session and answer for it. Raises SessionBusy if another process does already."""
+    """Own the session and serve its socket. Raises SessionBusy if another process owns it."""
     private_dir(folder)
     claimed = claim(folder)
     if claimed is None:
@@ -123,13 +123,13 @@ async def acquire(folder: Path, session: SessionId, options: Options) -> AsyncGe
 def acquire_or_open(
     folder: Path | None, session: SessionId, options: Options
 ) -> AbstractAsyncContextManager[LiveSession]:
-    """Own the session that lies in `folder`, or one that leaves nothing behind where there is none. Raises SessionBusy."""
+    """Own the session in `folder`; without a folder, open an ephemeral session. Raises SessionBusy."""
     return acquire(folder, session, options) if folder else open_session(None, session, options)
 
 
 @asynccontextmanager
 async def connect(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[LiveSession | RemoteSession]:
-    """The session's live owner if there is one; else `pinfold up` if it runs, else become it. Raises SessionBusy."""
+    """Connect to the live owner, else let `pinfold up` own the session, else own it here. Raises SessionBusy."""
     give_up_at = anyio.current_time() + _TAKE_OVER_S
     handed, began = False, None
     while True:
@@ -140,7 +140,7 @@ async def connect(folder: Path, session: SessionId, options: Options) -> AsyncGe
                 try:
                     live = await stack.enter_async_context(acquire(folder, session, options))
                 except SessionBusy:
-                    continue  # someone was faster; work through them
+                    continue  # another process was faster; connect to it
                 yield live
             return
         remote = RemoteSession(session, folder, began)
@@ -160,7 +160,7 @@ async def connect(folder: Path, session: SessionId, options: Options) -> AsyncGe
 
 
 def _difference(options: Options, standing: SessionStatus) -> str | None:
-    """What was asked for and cannot be had of a session that is live already."""
+    """Return the requested option that differs from the live session, in words; None if none does."""
     if options.workspace is not None and str(options.workspace) != standing.workspace:
         return "another workspace"
     if options.data is not None and {name: str(path) for name, path in options.data.items()} != standing.data:
@@ -181,7 +181,7 @@ async def configure(folder: Path, session: SessionId, *, checkpoints: bool) -> N
 
 
 async def revoke(folder: Path, session: SessionId, pattern: str) -> None:
-    """Take back what was granted to a session, through its owner if it has one."""
+    """Revoke a grant of a session, through its owner if it has one."""
     await _change(folder, session, Configure(revoke=(pattern,)))
 
 
@@ -205,7 +205,7 @@ class RemoteSession:
     """A session that another process owns."""
 
     def __init__(self, session: SessionId, folder: Path, began: int | None = None) -> None:
-        """`began`: the last event before it was opened, if it was opened for us."""
+        """`began`: the last event before the session was opened, if it was opened for this process."""
         self.session = session
         self._folder = folder
         self._began = began
@@ -222,7 +222,7 @@ class RemoteSession:
         return standing if self._began is None else msgspec.structs.replace(standing, seq=self._began)
 
     async def submit(self, command: Command) -> None:
-        limit_s = _RESTORE_S if isinstance(command, Undo | Rewind | Redo) else _ANSWER_S  # these are done when answered
+        limit_s = _RESTORE_S if isinstance(command, Undo | Rewind | Redo) else _ANSWER_S  # answered when done
         await self._ask({"op": "submit", "command": parse_json(encode(command))}, limit_s)
 
     async def restore(self, number: int) -> str:
@@ -230,7 +230,7 @@ class RemoteSession:
         return str(answer.get("words", ""))
 
     async def save(self) -> None:
-        """Have the owner put its variables on disk, as they are after the last cell that has ended."""
+        """Have the owner save its variables, as they are after the last finished cell."""
         await self._ask({"op": "save"}, _RESTORE_S)
 
     async def query(self, what: Sight) -> Json:
@@ -246,7 +246,7 @@ class RemoteSession:
     @asynccontextmanager
     async def subscribe(self, after: int = 0) -> AsyncGenerator[_RemoteFeed]:
         async with open_stream(self._folder / _SOCKET) as stream:
-            with contextlib.suppress(*BROKEN):  # reading will find it gone
+            with contextlib.suppress(*BROKEN):  # reading will raise OwnerGone
                 await send_line(stream, {"op": "subscribe", "after": after})
             yield _RemoteFeed(LineReader(stream))
 
@@ -267,7 +267,7 @@ class RemoteSession:
 class _RemoteFeed:
     """Events of a session that another process owns. Raises OwnerGone when that process ends.
 
-    No generator: that would be over for good once someone was cancelled while waiting for it.
+    Not a generator, because cancelling a wait for the next event would end a generator for good.
     """
 
     def __init__(self, lines: LineReader) -> None:
@@ -282,7 +282,7 @@ class _RemoteFeed:
 
 @asynccontextmanager
 async def _serve_clients(live: LiveSession, folder: Path) -> AsyncGenerator[None]:
-    """Answer other processes meanwhile; at the end, finish what they asked for."""
+    """Serve other processes while the block runs; at the end, finish what they requested."""
     listener = await open_listener(folder / _SOCKET)
     talks = _Connections(live)
     try:
@@ -301,11 +301,11 @@ async def _serve_clients(live: LiveSession, folder: Path) -> AsyncGenerator[None
 
 
 class _Connections:
-    """Questions from other processes of the same user. Nothing they send can hurt the session."""
+    """Connections of other processes of the same user. Nothing they send can break the session."""
 
     def __init__(self, live: LiveSession) -> None:
         self.is_leaving = False
-        """Requests are not answered any more: the client becomes the owner."""
+        """True once requests are not answered any more; their clients then become the owner."""
         self._live = live
         self._open = 0
         self._moved = anyio.Event()
@@ -319,7 +319,7 @@ class _Connections:
             self._move()
 
     async def wait_for_readers(self) -> None:
-        """Until they have all read what there is, or do not read on."""
+        """Wait until all clients have read all events, or have stopped reading."""
         while self._open:
             with anyio.move_on_after(_FAREWELL_S) as patience:
                 await self._moved.wait()

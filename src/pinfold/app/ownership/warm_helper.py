@@ -1,7 +1,7 @@
-"""The warm helper, as other commands see it: started after the first one, asked for, ended. It holds no session.
+"""Start, find and stop the warm helper, which makes later commands start faster. It holds no session.
 
-It is two things in one group of processes: Python with Pinfold loaded, from which a command is forked (`front/cli/helper.py`),
-and the launcher that `pinfold up` keeps as well, kept by `keep_launcher`. See docs/design/0005-one-owner.md.
+Its process group has two parts: a Python with Pinfold loaded, from which commands are forked (`front/cli/helper.py`), and
+a sandbox launcher like that of `pinfold up` (`keep_launcher`). See docs/design/0005-one-owner.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pinfold.sandbox.kernel.processes import descendants
 from pinfold.sandbox.providers.launcher import Warmable
 
 IDLE_S = 15 * 60.0
-"""Without a command, after which it leaves."""
+"""The helper exits after this long without a command."""
 POOL = 1
 PROGRAM = "pinfold.front.cli.helper"
 PRELOADED = (
@@ -33,7 +33,7 @@ PRELOADED = (
     *("pinfold.net.proxy", "pinfold.sandbox.providers.namespaces", "pinfold.tools.builtin"),
     *("pinfold.tools.registry", "anyio._backends._asyncio", "concurrent.futures.thread", "difflib"),
 )
-"""What `pinfold exec` imports until its first cell has run."""
+"""Modules that `pinfold exec` imports until its first cell has run."""
 _PASSED = (
     *("HOME", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "PYENV_ROOT"),
     *("PINFOLD_SANDBOX_PROVIDER", "PINFOLD_SANDBOX_PYTHON"),
@@ -43,22 +43,22 @@ _ENDING_S = 5.0
 
 
 class Helper(msgspec.Struct, frozen=True, kw_only=True):
-    """One that runs."""
+    """A running warm helper."""
 
     pid: int
     mb: int
-    """Of memory, shared pages counted once."""
+    """Memory in MB; shared pages are counted once."""
 
 
 def start_helper(idle_s: float = IDLE_S) -> None:
-    """Unless one runs or the configuration says no. Never fails: without it commands only start slower."""
+    """Start a helper, unless one runs or the configuration forbids it. Ignores errors: it only saves time."""
     with suppress(PinfoldError, OSError):
         sandbox = load_config().config.sandbox
         if sys.platform != "linux" or sandbox.warm == "off" or not is_built_in(sandbox.provider):
             return
         if holder_of(private_dir(private_dir(state_dir()) / warm_dir().name)) is not None:
             return
-        # Nothing of ours is held: not the terminal, not the folder, no descriptor, none of the user's keys.
+        # The helper keeps nothing of this process: no terminal, working folder, file descriptor or key.
         subprocess.Popen(
             [sys.executable, "-P", "-m", PROGRAM, str(idle_s)],
             stdin=subprocess.DEVNULL,
@@ -76,29 +76,29 @@ def running_helper() -> Helper | None:
 
 
 def stop_helper() -> bool:
-    """End it and wait until it has; False if none ran."""
+    """End the helper and wait for its end; False if none runs."""
     return end_holder(warm_dir(), "the warm helper", _ENDING_S)
 
 
 def can_rehearse() -> bool:
-    """Whether a session without the user's settings comes from the launcher that is kept."""
+    """True if a rehearsal, which ignores the user's settings, would use the kept launcher."""
     sandbox = load_config().config.sandbox
     return sandbox.provider in ("auto", "namespaces") and not sandbox.python and not sandbox.packages
 
 
 def rehearsal_folder() -> AbstractContextManager[Path]:
-    """Empty, and removed at the end; should that not come, `pinfold cleanup` finds it."""
+    """Return an empty temporary folder. If the process is killed, `pinfold cleanup` removes it."""
     return folder("workspace")
 
 
 def list_watched_files() -> list[str]:
-    """If any of these was changed, the helper is out of date: its program, the user's settings, the environments of cells."""
+    """Return the files whose change makes the helper outdated: its modules, user settings, cell environments."""
     loaded = [str(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))]
     return [*loaded, str(config_dir() / "config.toml"), str(data_dir() / "environments")]
 
 
 async def keep_launcher(on_ready: Callable[[], Awaitable[None]]) -> None:
-    """Until cancelled. Returns where none can be kept, or `pinfold up` keeps one."""
+    """Keep a launcher warm until cancelled. Returns if that is impossible or `pinfold up` keeps one."""
     name = load_config().config.sandbox.provider
     provider = provider_named("namespaces" if name == "auto" else name)
     if isinstance(provider, Warmable) and holder_of(up_dir()) is None:
@@ -107,7 +107,7 @@ async def keep_launcher(on_ready: Callable[[], Awaitable[None]]) -> None:
 
 
 def _kilobytes(pid: int) -> int:
-    """Without the files of libraries, which the kernel may drop; all it has mapped where we may not look closely."""
+    """Return memory without library files, which the kernel can drop; all resident memory if smaps is unreadable."""
     with suppress(OSError):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))

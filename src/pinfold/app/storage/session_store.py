@@ -1,6 +1,6 @@
-"""The sessions on this machine: found, listed, read, removed, by name and by descent; and what a killed Pinfold left behind.
+"""The sessions on this machine: find, list, read and remove them; their tree of forks; leftovers of killed processes.
 
-A session has one owner: its lock is let go by the kernel when the holder dies, however it dies.
+A session has one owner. The kernel releases the owner's lock when its process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TRY_AGAIN_S = 0.01
 
 
 class Claim:
-    """Held from `claim` until `release` or the end of the process."""
+    """An owner's lock, held from `claim` until `release` or the end of the process."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -46,13 +46,13 @@ class Claim:
 
 
 def claim(folder: Path) -> Claim | None:
-    """Become the owner of the session, or None if another process is."""
+    """Become the owner of the session; None if another process is."""
     with explain_errors(f"{folder} cannot be used"):
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if not _try_lock(descriptor):
         os.close(descriptor)
         return None
-    # The number is for messages only; the lock is held without it, on a full disk too.
+    # The process id is only for messages. On a full disk it is missing, and the lock holds all the same.
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
@@ -60,7 +60,7 @@ def claim(folder: Path) -> Claim | None:
 
 
 def _try_lock(descriptor: int) -> bool:
-    # Someone who only looks holds the lock for a moment; an owner holds it for longer than this.
+    # `holder_of` takes the lock for a moment only, so retry; an owner holds it for longer.
     for _ in range(_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,7 +72,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def holder_of(folder: Path) -> int | None:
-    """The owner's process id, as it wrote it; None if the session is not held."""
+    """Return the owner's process id as it wrote it (0 if unknown); None if the session is not held."""
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -88,7 +88,7 @@ def holder_of(folder: Path) -> int | None:
 
 
 def end_holder(folder: Path, who: str, limit_s: float) -> bool:
-    """Tell the process that holds it to end, and wait until it has; False if none does. Raises SessionBusy."""
+    """Terminate the process that holds the lock and wait for its end; False if there is none. Raises SessionBusy."""
     pid = holder_of(folder)
     if not pid:
         return False
@@ -106,14 +106,14 @@ _ID = re.compile(r"s_[0-9a-z]{1,40}")
 _TIME = "%Y-%m-%dT%H:%M:%S"
 _DAYS = 36500.0
 _FOUND = 50
-"""Places that one search gives."""
+"""Maximum matches of one search."""
 _LINE = 300
 _LISTED = 60
-"""Names of a folder."""
+"""Maximum names listed of a folder."""
 
 
 def _size(folder: Path) -> int:
-    """Bytes on disk. A session may have made some of it, deep as it likes and full of holes: what cannot be named does not count."""
+    """Return bytes on disk. Sessions may make very deep trees and sparse files; paths too long to open do not count."""
     total, waiting = 0, [str(folder)]
     while waiting:
         with contextlib.suppress(OSError), os.scandir(waiting.pop()) as inside:
@@ -133,32 +133,32 @@ class StoredSession(Struct, frozen=True, kw_only=True):
     readable: bool
     size: int
     owner: int | None
-    """The process that holds it live."""
+    """Process id of its live owner."""
 
 
 class SessionStore:
     def __init__(self) -> None:
         self.root = private_dir(private_dir(data_dir()) / "sessions")
         self._known: dict[str, tuple[tuple[object, ...], Summary | None]] = {}
-        """Summaries by session, each with the mark of its log."""
+        """Cached summaries by session, each with the mark of the log it was made from."""
 
     def folder_of(self, session: SessionId) -> Path:
-        """Where a session that begins will lie; its first owner makes the folder."""
+        """Return the folder of a session; the first owner creates it."""
         return self.root / session
 
     def summary_of(self, session: SessionId) -> Summary:
-        """Empty if it cannot be read."""
+        """Return the session's summary, empty if it cannot be read."""
         return summarise(self.folder_of(session)) or Summary()
 
     def sessions(self, most: int | None = None) -> list[StoredSession]:
-        """Every session, the most recently used first; or so many of them."""
+        """Return all sessions, or at most `most`, the most recently used first."""
         return [self._stored(*about) for about in self.summaries()[:most]]
 
     def summaries(self) -> list[tuple[Path, Summary, bool]]:
-        """Of each session, and whether it can be read; the most recently used first."""
+        """Return each session's folder, summary and whether it is readable; the most recently used first."""
         found: list[tuple[Path, Summary, bool]] = []
         for folder in self.root.glob("s_*"):
-            # Any of it may be removed by another process meanwhile.
+            # Another process may remove a session meanwhile.
             with contextlib.suppress(FileNotFoundError):
                 found.append((folder, *self._summarise(folder)))
         self._known = {folder.name: self._known[folder.name] for folder, *_ in found if folder.name in self._known}
@@ -176,7 +176,7 @@ class SessionStore:
         return summary, known is not None
 
     def search(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
-        """Sessions by how well what was said, run or printed in them fits the words, the best first; and where that is."""
+        """Search what was said, run or printed. Return sessions with their matches, best first."""
         places: dict[str, list[Match]] = {}
         for one in search_conversations(" ".join(words), _FOUND):
             text = first_line(one.text.strip(), _LINE)
@@ -188,7 +188,7 @@ class SessionStore:
         return found
 
     def search_exactly(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
-        """Sessions in which every word stands, letter by letter, and where; the most recently used first."""
+        """Return sessions that contain every word literally, with the matches; the most recently used first."""
         found = [
             (self.read(SessionId(folder.name)), hits)
             for folder in self.root.glob("s_*")
@@ -213,7 +213,7 @@ class SessionStore:
         )
 
     def find(self, name: str) -> tuple[SessionId, Path]:
-        """By id, by the unique beginning of an id, by title, or `last`. Raises NoSuchSession."""
+        """Find a session by id, unique prefix of an id, title, or `last`. Raises NoSuchSession."""
         if _ID.fullmatch(name) and (folder := self.root / name).is_dir():
             return SessionId(name), folder
         everything = self.summaries()
@@ -249,7 +249,7 @@ class SessionStore:
         held = claim(folder)
         if held is None:
             raise SessionBusy(f"{session} is in use by process {holder_of(folder) or '?'}; end that first")
-        # Out of sight in one step: a removal that is cut off leaves no half session behind.
+        # Rename first, so that a removal that is cut off leaves no half session behind.
         doomed = folder.rename(self.root / f".removed-{session}")
         held.release()
         remove_folder(doomed)
@@ -258,12 +258,12 @@ class SessionStore:
         self._remove_unused_contents()
 
     def _remove_unused_contents(self) -> None:
-        """Of workspaces in which there is no session any more."""
+        """Remove stored file contents of workspaces that no session uses any more."""
         from pinfold.sandbox.file_history.shared_contents import LINK, remove_shared_contents
 
         used: set[Path] = set()
         for link in self.root.glob(f"*/state/files/{LINK}"):
-            with contextlib.suppress(FileNotFoundError):  # its session is being removed, too
+            with contextlib.suppress(FileNotFoundError):  # its session is being removed too
                 used.add(link.resolve())
         for folder in {one.resolve() for one in self._find_contents()} - used:
             remove_shared_contents(folder)
@@ -272,9 +272,9 @@ class SessionStore:
         return [*(self.root.parent / "contents").glob("*")]
 
     def collect(self, *, keep_days: float, quota_bytes: float) -> list[StoredSession]:
-        """Remove what is too old, then the oldest until the rest fits. Returns what went.
+        """Remove sessions that are too old, then the oldest until the rest fits. Returns what was removed.
 
-        Live sessions stay, and so do unreadable ones: whether they can be mended is for a person to say.
+        Live sessions stay. So do unreadable ones, because the user may be able to repair them.
         """
         for leftover in self.find_unfinished():
             remove_folder(leftover)
@@ -294,7 +294,7 @@ class SessionStore:
         return gone
 
     def find_unfinished(self) -> list[Path]:
-        """What is left of removals and imports that were cut off."""
+        """Return folders left by removals and imports that were cut off."""
         found = list(self.root.glob(".removed-*"))
         for folder in self.root.glob(".importing-*"):
             if held := claim(folder):
@@ -303,7 +303,7 @@ class SessionStore:
         return sorted(found)
 
     def import_session(self, source: Path) -> tuple[SessionId, int]:
-        """Import a bundle or JSON lines as a session of its own: all of it or nothing."""
+        """Import a bundle or JSON lines as a session, completely or not at all; return its id and number of events."""
         session = new_session_id()
         with self.stage_session(session) as partial:
             count, origin = import_file(source, partial, session)
@@ -315,8 +315,8 @@ class SessionStore:
 
     @contextlib.contextmanager
     def stage_session(self, session: SessionId) -> Generator[Path]:
-        """A folder for a session that comes as a whole: to be renamed to its place, or nothing is left of it."""
-        # Under a name that `collect` sweeps once we are gone.
+        """Yield a temporary folder for a new session. The caller renames it to its place; on failure it is removed."""
+        # If this process is killed, `collect` removes folders of this name.
         partial = private_dir(self.root / f".importing-{session}")
         held = claim(partial)
         with contextlib.ExitStack() as at_end, contextlib.ExitStack() as on_failure:
@@ -328,7 +328,7 @@ class SessionStore:
 
 
 class SessionNode(Summary, frozen=True, kw_only=True):
-    """A session as a list shows it."""
+    """A session's summary with its id and whether it is live."""
 
     id: SessionId
     is_live: bool = False
@@ -336,13 +336,13 @@ class SessionNode(Summary, frozen=True, kw_only=True):
 
 class SessionTree(Struct, frozen=True, kw_only=True):
     ancestors: tuple[SessionNode, ...]
-    """Where it came from, the nearest first; those that are removed by now only in name."""
+    """Sessions it was forked from, the nearest first; removed ones have only an id."""
     children: tuple[tuple[int, SessionNode], ...]
-    """Forked from it, each with how many steps away, children after their parents."""
+    """Sessions forked from it, each with its depth; children follow their parents."""
 
 
 def list_nodes(shelf: SessionStore) -> list[SessionNode]:
-    """Every session that can be read, the last used first."""
+    """Return all readable sessions, the most recently used first."""
     return [
         SessionNode(id=SessionId(folder.name), is_live=holder_of(folder) is not None, **asdict(summary))
         for folder, summary, is_readable in shelf.summaries()
@@ -374,7 +374,7 @@ def _children(
 
 @contextlib.contextmanager
 def read_session(folder: Path, session: SessionId) -> Generator[tuple[Log, Damage]]:
-    """The log to read from, and the damage that reading it will note."""
+    """Open a session's log for reading. Damage found while reading is noted in the second value."""
     if not (folder / "log.sqlite").is_file():
         raise LogUnreadable(f"{session} holds no log")
     with contextlib.closing(Log(folder, session)) as log:
@@ -388,7 +388,7 @@ def read_entries(folder: Path, session: SessionId, after: int = 0) -> list[Entry
 
 
 def label_cells(entries: Sequence[Entry]) -> dict[ActionId, str]:
-    """What to call each cell: by its number, and whether it was undone."""
+    """Return a label for each cell: its number, and whether it was undone."""
     undone = fold(entries).undone
     started = (entry.event for entry in entries if isinstance(entry.event, ActionStarted))
     return {
@@ -399,14 +399,14 @@ def label_cells(entries: Sequence[Entry]) -> dict[ActionId, str]:
 
 
 def list_lasting_effects(folder: Path, session: SessionId, to: int | None) -> tuple[str, ...]:
-    """What going back to the state after cell `to`, or before the last one, will not undo."""
+    """Return the effects that an undo to after cell `to`, or of the last cell, will not undo."""
     state = fold(read_entries(folder, session))
     path = state.path
     return state.effects_of(path[-1:] if to is None else tuple(cell for cell in path if cell > to))
 
 
 def list_folder(workspace: Path) -> list[str]:
-    """What lies at the top of a folder, folders first, fit to print; the first of it, where there is much."""
+    """List the entries of a folder in printable lines, folders first, at most _LISTED."""
     try:
         with os.scandir(workspace) as inside:
             entries = sorted((not entry.is_dir(follow_symlinks=False), entry.name) for entry in inside)
@@ -422,7 +422,7 @@ _SOCKET = "socket"
 
 
 def clean_up(*, dry_run: bool) -> Iterator[tuple[str, str]]:
-    """The kind and the name of each thing that was ended or removed, or would be. What anyone alive uses stays."""
+    """Remove leftovers that no live process uses. Yield kind and name of each that was removed, or would be."""
     from pinfold.sandbox.kernel.processes import sweep_leftovers
 
     yield from sweep_leftovers(dry_run=dry_run)
@@ -443,7 +443,7 @@ def _find_leftovers(shelf: SessionStore) -> Iterator[tuple[str, Path]]:
     for folder in shelf.find_unfinished():
         yield "unfinished session", folder
     for folder in sorted((cache_dir() / "scratch").glob("s_*")):
-        # A kept session's scratch folder is its workspace, and goes with the session.
+        # The scratch folder of an existing session is its workspace; it is removed with the session.
         if not shelf.folder_of(SessionId(folder.name)).exists() and not in_use(folder):
             yield "scratch folder", folder
     for folder in find_unfinished():

@@ -1,4 +1,4 @@
-"""What of a workspace may be obeyed or sent: trust, secrets, grants, untrusted files."""
+"""Which files of a workspace may steer the agent and what may be sent: trust, secrets, grants, untrusted files."""
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 

@@ -1,6 +1,6 @@
-"""How far a project's servers reach, unless the user grants more for exactly this entry; and a server described before it is started.
+"""What a project's MCP servers may reach unless the user grants more for the exact entry; descriptions of servers.
 
-Each described line is fit to print. Secrets are not shown, but named.
+Each line of a description is safe to print. Secrets are named but not shown.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _BOXED = ("nothing", "files", "workspace", "network")
 
 DEFAULT: Reach = "nothing"
 _WITHIN = ("nothing", "files", "workspace")
-"""What a project may ask for by itself: its own folder, which its code can change anyway, and no network."""
+"""What a project's server gets without a grant: the project's folder, which its code can change anyway, no network."""
 
 
 def is_sandboxed(spec: ServerSpec) -> bool:
-    """Whether it runs in a sandbox of its own: the user has said how little it needs."""
+    """True if the server runs in its own sandbox, because its reach is limited."""
     return spec.transport == "stdio" and spec.reach in _BOXED
 
 
 class _GrantedReach(msgspec.Struct, frozen=True, kw_only=True):
     entry: str
-    """Of all that the project says of the server: another entry was not agreed to."""
+    """Digest of the server's entry in the project; the grant holds for this entry only."""
     reach: Reach
     hosts: tuple[str, ...] = ()
 
 
 def apply_reach(spec: ServerSpec) -> ServerSpec:
-    """A project's server as it runs here. Raises ConfigError."""
+    """Return a project's server limited to the reach it is granted. Raises ConfigError."""
     if spec.transport != "stdio":
         return spec
     given = _read().get(_key(spec))
@@ -59,7 +59,7 @@ def apply_reach(spec: ServerSpec) -> ServerSpec:
 
 
 def grant_reach(spec: ServerSpec, reach: Reach, hosts: tuple[str, ...]) -> None:
-    """`spec` is as the project has it. Raises ConfigError."""
+    """Grant a reach to `spec`, which is as the project has it. Raises ConfigError."""
     with hold_file_lock(_path()):
         given = _GrantedReach(entry=_digest(spec), reach=reach, hosts=hosts)
         write_private(_path(), msgspec.json.encode({**_read(), _key(spec): given}))
@@ -84,17 +84,17 @@ def _read() -> dict[str, _GrantedReach]:
 
 _BLANKS = re.compile(r"\s{20,}")
 _WORD = re.compile(r"(?:(?:Bearer|Basic|Token) )?[\w+/=.:-]+")
-"""What a secret looks like; anything with more to it may be a command, and is shown."""
+"""Shape of a secret. Other values may hold a command, so they are shown."""
 _SECRET_HEADERS = re.compile(r"authorization|cookie|.*(?:token|key|secret|password)", re.IGNORECASE)
 
 
 def describe_server(spec: ServerSpec) -> tuple[str, ...]:
-    """Its name and how it is reached or started, then a line for each thing it is given."""
+    """Return lines: the name and how the server is reached or started, then a line for each thing it is given."""
     return tuple(map(_line, _lines(spec)))
 
 
 def _lines(spec: ServerSpec) -> Iterator[str]:
-    # Each word by itself: quoted, a key would not be known for one.
+    # Redact each word before quoting, since a quoted key would not be recognised.
     words = (redact(word) for word in (spec.command, *spec.args))
     yield f"{redact(spec.name)}: {redact(spec.url) if spec.url else shlex.join(words)}"
     for name, value in spec.env.items():
@@ -130,6 +130,6 @@ def _value(value: str, *, is_secret: bool) -> str:
 
 
 def _line(text: str) -> str:
-    """All of it, with blanks that would push the rest out of sight counted instead."""
+    """Return the whole line, with long runs of blanks counted, since they could push the rest out of sight."""
     short = _BLANKS.sub(lambda found: f"[{len(found[0]):,} blanks]", text)
     return exact_line(short).replace("\t", "\\t")

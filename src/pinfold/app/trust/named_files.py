@@ -1,6 +1,6 @@
-"""Files that a command for this machine names and the agent could have written: shown with it, and bound by hash.
+"""Files that a host command names and the agent could have written: shown with the command, and bound by hash.
 
-Reads words, not programs: what a script in turn reads is kept from changing by freezing the session, not by this list.
+Only the words of the command are examined. Files that a script reads in turn are protected by freezing the session.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from msgspec import Struct
 from pinfold.sandbox.guards.named_files import is_masked
 
 MOST = 50
-"""Files that are bound; a command that names more is refused."""
+"""Maximum number of bound files; a command that names more is refused."""
 _WORDS = 2_000
 _STARTS = 20
-"""Folders among the words in which the others are looked for."""
+"""Maximum number of start folders: the working folder, and folders that the command names."""
 _LOOKED_AT = 20_000
 _HASHED = 256 << 20
-"""Bytes; of a larger file, its size and times are bound."""
+"""Largest file, in bytes, that is hashed; of a larger one, size and times are bound."""
 _SHOWN = 16_000
-"""Characters of their contents, together."""
+"""Characters shown of all contents together."""
 _PLAIN = r"[^\s'\"`;&|<>(){}$=,:]+"
 _DEFAULTS = {
     "make": ("GNUmakefile", "makefile", "Makefile"),
@@ -57,7 +57,7 @@ _DEFAULTS = {
     "terraform": ("main.tf",),
     "ansible-playbook": ("ansible.cfg",),
 }
-"""What a program reads by itself in the folder it starts in."""
+"""Files that a program reads by default in the folder it starts in."""
 _NO_FILE = "no regular file, so its content is unknown"
 _IN_A_FOLDER = ("__main__.py", "__init__.py")
 """What `python FOLDER` and `python -m PACKAGE` run."""
@@ -65,17 +65,17 @@ _IN_A_FOLDER = ("__main__.py", "__init__.py")
 
 class NamedFile(Struct, frozen=True, kw_only=True):
     path: Path
-    """As the command leads to it."""
+    """The path as the command names it."""
     target: str
-    """Where its links lead; empty where it is none."""
+    """The resolved path if `path` goes through a link, else empty."""
     size: int
     digest: str
     text: str | None
-    """Its content, where that can be shown."""
+    """The content, if it can be shown."""
 
 
 def files_named(command: str, folder: Path, roots: Sequence[Path]) -> tuple[NamedFile, ...]:
-    """Those that are there and lie in `roots`, or are links from there; at most one more than MOST."""
+    """Return existing files in `roots`, and targets of links from there; at most MOST + 1."""
     words = tuple(islice(_words(command), _WORDS))
     tops = tuple(root.resolve() for root in roots)
     starts = [folder, *(folder / word for word in words if os.path.isdir(folder / word))]  # noqa: PTH112 - it never raises
@@ -90,7 +90,7 @@ def files_named(command: str, folder: Path, roots: Sequence[Path]) -> tuple[Name
 
 
 def describe_named_files(files: Iterable[NamedFile], folder: Path) -> Iterator[str]:
-    """In lines for who decides. What is a file's is indented, what is ours is not."""
+    """Yield lines for the user who decides. Only contents of files are indented."""
     left = _SHOWN
     for file in files:
         name = os.path.relpath(file.path, folder)
@@ -107,9 +107,9 @@ def describe_named_files(files: Iterable[NamedFile], folder: Path) -> Iterator[s
 
 
 def _words(command: str) -> Iterator[str]:
-    """As a shell would split them, and once more at all that separates words."""
+    """Yield the words of a command, split both at all separators and as a shell does."""
     found = dict.fromkeys(re.findall(_PLAIN, command))
-    with suppress(ValueError):  # a quote that is never closed
+    with suppress(ValueError):  # an unclosed quote
         found |= dict.fromkeys(shlex.split(command, comments=False))
     for word in found:
         if word and "\0" not in word:
@@ -124,7 +124,7 @@ def _candidates(words: Sequence[str], starts: Sequence[Path]) -> Iterator[Path]:
             if set(word) & set("*?["):
                 with suppress(ValueError, OSError, re.error):
                     yield from (Path(one) for one in islice(iglob(str(start / word)), MOST + 1))  # noqa: PTH207 - it takes whole paths
-            if word.replace(".", "").isidentifier():  # of `python -m`
+            if word.replace(".", "").isidentifier():  # for `python -m`
                 module = start / word.replace(".", "/")
                 yield from (module.with_name(f"{module.name}.py"), *(module / name for name in _IN_A_FOLDER))
         for program in sorted(programs & _DEFAULTS.keys()):
@@ -134,7 +134,7 @@ def _candidates(words: Sequence[str], starts: Sequence[Path]) -> Iterator[Path]:
 
 
 def _read(path: Path, tops: Sequence[Path]) -> NamedFile | None:
-    """None for what is no file, or is none the agent could have written or led elsewhere."""
+    """Read a file; None if there is none, or the agent could neither have written it nor linked to it."""
     try:
         real = path.resolve(strict=True)
         parent = path.parent.resolve()
@@ -157,7 +157,7 @@ def _read(path: Path, tops: Sequence[Path]) -> NamedFile | None:
             digest = f"sha256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
         file.seek(0)
         data = file.read(4 * _SHOWN + 1)
-        # What a link leads to elsewhere, or is hidden from the session, is no business of the session's log.
+        # Masked files and link targets outside the roots must not get into the session's log.
         is_ours = any(real.is_relative_to(top) for top in tops) and not is_masked(real.name)
         with suppress(UnicodeDecodeError):
             text = None if b"\0" in data or not is_ours else data.decode()

@@ -1,4 +1,4 @@
-"""Whether a session's code could have read anything of the user's own, and what left this machine, by destination."""
+"""Track whether a session's code could have read private data, and sum what left this machine by destination."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from msgspec import Struct
 from pinfold.events import ActionFinished, Entry, ModelCalled, ModelReplied
 
 MOST = 20_000
-"""Files and folders that are told apart; where there are more, they count as the user's."""
+"""Maximum files and folders that are told apart; if there are more, they count as the user's."""
 
 
 class Privacy:
-    """What is in the workspace and was not left there by the session itself is the user's. Once there was any, there is.
+    """Tracks private data: everything in the workspace that the session itself did not create. `holds` never resets.
 
-    The session cannot hide what the user puts in: every change of a file changes its ctime, which no program can set.
+    The session cannot hide files of the user: every change of a file changes its ctime, which no program can set.
     """
 
     def __init__(self, workspace: Path, *, more: bool) -> None:
-        """`more`: data or other folders are mounted."""
+        """`more`: True if data or other folders are mounted."""
         self._workspace = workspace
         self._known: frozenset[tuple[int, int]] = frozenset()
-        """What is there by the session's own doing."""
+        """Inode and ctime of what the session created itself."""
         self.holds = more
         self.is_exposed = False
-        """Code or a tool has run, or runs, that could have read it."""
+        """True once code or a tool ran that could have read private data."""
 
     def check_workspace(self) -> None:
-        """Before something changes that is not the user's doing."""
+        """Look for private data. Call before the session changes files."""
         if not self.holds:
             try:
                 self.holds = any(one not in self._known for one in self._things())
-            except OSError:  # it cannot be told
+            except OSError:  # unknown, so assume the worst
                 self.holds = True
 
     def about_to_read(self) -> bool:
-        """Whether this is the first time that there is something."""
+        """Note that code is about to read. Return True if this is the first time there is private data to read."""
         self.check_workspace()
         was, self.is_exposed = self.is_exposed, self.is_exposed or self.holds
         return self.is_exposed and not was
 
     def mark_exposed(self) -> bool:
-        """Something of the user's own is read that is not in the workspace; whether that is the first time."""
+        """Note that private data outside the workspace is read. Return True the first time."""
         self.holds = True
         return self.about_to_read()
 
@@ -54,11 +54,11 @@ class Privacy:
             try:
                 self._known = frozenset(itertools.islice(self._things(), MOST + 1))
                 self.holds = len(self._known) > MOST
-            except OSError:  # it cannot be told
+            except OSError:  # unknown, so assume the worst
                 self.holds = True
 
     def _things(self) -> Iterator[tuple[int, int]]:
-        """A folder is the same one when files in it come and go."""
+        """Yield the identity of each entry. A folder's has no ctime, which changes as files in it come and go."""
         folders = [os.fspath(self._workspace)]
         while folders:
             with os.scandir(folders.pop()) as entries:
@@ -75,17 +75,17 @@ class OutboundTotal(Struct, kw_only=True):
     """`host:port`, or the provider of a model."""
     times: int = 0
     bytes_out: int = 0
-    """To a model: of the conversation as it was given, before its provider's format."""
+    """For a model: size of the conversation before it is encoded for the provider."""
     bytes_back: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
 
 
 def sum_outbound(entries: Iterable[Entry]) -> list[OutboundTotal]:
-    """Most bytes first. What runs on this machine is not among them."""
+    """Sum by destination, most bytes first, without what runs on this machine."""
     found: dict[str, OutboundTotal] = {}
     called: dict[str, ModelCalled] = {}
-    """The last call of a turn: only its reply says whether it was answered from the cache."""
+    """The last call of each turn. Only its reply says whether the answer came from the cache."""
 
     def to(name: str) -> OutboundTotal:
         return found.setdefault(name, OutboundTotal(to=name))

@@ -1,10 +1,9 @@
-"""What in a workspace would be obeyed, read once: what is judged, shown and used are the same bytes.
+"""Files of a workspace that steer the agent. Each is read once, so the bytes judged, shown and used are the same.
 
-Every step is one name below an open folder. A link is followed only to a file of the same workspace that is no secret.
-Of the folders above, up to the root of a repository, only the instructions are read; their names begin with `../`.
+Paths are opened one name at a time below an open folder. A link is followed only to a file of the same workspace that is
+not a secret. Of the folders above, up to the repository's root, only instructions are read; their names begin with `../`.
 
-Instructions are AGENTS.md, or CLAUDE.md where there is none. The user's own are obeyed as they are, a project's only as far
-as they are trusted.
+Instructions are AGENTS.md, or CLAUDE.md if there is none. The user's own are always used, a project's only if trusted.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from pinfold.app.trust.project_formats import keys_of, summarize_effects
 from pinfold.sandbox.guards.named_files import is_masked
 
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
-"""In each folder, the first of them that is there."""
+"""The first that exists in a folder is used."""
 TOLD_BYTES = 32 << 10
-"""Of all of them together that a model is told."""
+"""Bytes of all instructions together that a model gets."""
 SMALL_BYTES = 4 << 10
-"""For a small model: it has to have room for the task."""
+"""The same for a small model, which needs room for the task."""
 _DEEPEST = 32
-"""Folders above a workspace that are looked at."""
+"""Maximum folders above a workspace that are searched."""
 _USER_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -42,9 +41,9 @@ class Instruction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def folders_above(workspace: Path) -> tuple[Path, ...]:
-    """Those between a workspace and the root of its repository, that one included, nearest first; none outside of one.
+    """Return the folders above a workspace up to and including its repository's root, nearest first.
 
-    Never a home folder, and no folder of another user, who could write there.
+    Empty outside a repository, or if one of them is a home folder or belongs to another user, who could write there.
     """
     found: list[Path] = []
     with suppress(OSError):
@@ -65,13 +64,13 @@ def _is_root(folder: Path) -> bool:
         mode = (folder / ".git").lstat().st_mode
     except FileNotFoundError:
         return False
-    return stat.S_ISDIR(mode) or stat.S_ISREG(mode)  # a file, in a worktree
+    return stat.S_ISDIR(mode) or stat.S_ISREG(mode)  # it is a file in a worktree
 
 
 def instructions(
     workspace: Path | None, obeyed: Mapping[str, bytes]
 ) -> tuple[tuple[Instruction, ...], tuple[str, ...]]:
-    """The user's, then those that are `obeyed`, outermost first; and what the user must know of them."""
+    """Return the user's instructions, then those among the trusted files `obeyed`, outermost first; and notices."""
     notices: list[str] = []
     found: list[Instruction] = []
     try:
@@ -91,7 +90,7 @@ def instructions(
 
 
 def format_instructions(found: tuple[Instruction, ...], most: int = TOLD_BYTES) -> str:
-    """As the model reads them; empty if there are none. What is beyond `most` bytes is left out, and that is said."""
+    """Format instructions for the model, cut at `most` bytes with a note; empty if there are none."""
     lines: list[str] = []
     for one in found:
         data = one.text.encode()
@@ -109,7 +108,7 @@ def format_instructions(found: tuple[Instruction, ...], most: int = TOLD_BYTES) 
 
 
 def _read_user_instructions() -> Iterator[Instruction]:
-    """Raises ConfigError where it may not be the user's own words."""
+    """Raises ConfigError if others could have written the file."""
     path = config_dir() / INSTRUCTIONS[0]
     try:
         fd = os.open(path, _USER_FILE)
@@ -152,22 +151,22 @@ TOOLS = "tools"
 FILE_BYTES = 256 << 10
 ALL_BYTES = 4 << 20
 MOST = 500
-"""Files below `.agents`, and below `tools`."""
+"""Maximum files below `.agents`, and below `tools`."""
 _DEEP = 8
 _LINKS = 8
 _TOP = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FOLDER = _TOP | os.O_NOFOLLOW
-# Nonblocking: a pipe must not make us wait for its other end.
+# Nonblocking, so that opening a pipe does not wait for its other end.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class UnsafeFile(Exception):
-    """It cannot be obeyed; says why."""
+    """The file may not be used; the message says why."""
 
 
 class ProjectFile(Struct, frozen=True, kw_only=True):
     name: str
-    """Its path from the workspace."""
+    """Path relative to the workspace."""
     data: bytes
 
     def __repr__(self) -> str:
@@ -179,17 +178,17 @@ class ProjectFile(Struct, frozen=True, kw_only=True):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing in it would be taken."""
+        """True if it has no effect: a `.env` without keys of model providers."""
         return self.name == VARIABLES and not keys_of(self.data)
 
 
 class ProjectFiles(Struct, frozen=True, kw_only=True):
-    """All of it, as it was at one moment."""
+    """All project files of a workspace, as read at one moment."""
 
     workspace: Path
     files: tuple[ProjectFile, ...] = ()
     odd: dict[str, str] = {}
-    """What is there under such a name and cannot be read, with the reason."""
+    """Project files that exist but may not or cannot be read, with the reason."""
 
     @property
     def digests(self) -> dict[str, str]:
@@ -197,7 +196,7 @@ class ProjectFiles(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Of all names and contents: another name, another content or another file gives another one."""
+        """Digest of all names and contents."""
         whole = hashlib.sha256()
         for name, digest in sorted(self.digests.items()):
             data = name.encode("utf-8", "surrogateescape")
@@ -205,7 +204,7 @@ class ProjectFiles(Struct, frozen=True, kw_only=True):
         return whole.hexdigest()
 
     def describe_effects(self, file: ProjectFile) -> tuple[str, ...]:
-        """What it would do, in lines that hold no secret and leave out nothing it would start."""
+        """Describe what the file would do, without secrets and including everything it would start."""
         return summarize_effects(file.name, file.data, self.workspace)
 
     def get(self, name: str) -> bytes | None:
@@ -213,7 +212,7 @@ class ProjectFiles(Struct, frozen=True, kw_only=True):
 
 
 def read_project_files(workspace: Path) -> ProjectFiles:
-    """What is there now. Nothing in a home folder or the root ever is."""
+    """Read the project files as they are now. A home folder or `/` never has any."""
     with suppress(OSError, RuntimeError):
         workspace = workspace.resolve()
     if is_too_wide(workspace):
@@ -223,13 +222,13 @@ def read_project_files(workspace: Path) -> ProjectFiles:
         for name in _names(top, reading.odd):
             reading.add_file(top, name)
         for up, above in enumerate(folders_above(workspace), 1):
-            with suppress(OSError), _open(above) as folder:  # the first of them that is there
+            with suppress(OSError), _open(above) as folder:  # only the first that exists
                 any(reading.add_file(folder, name, "../" * up) for name in INSTRUCTIONS)
     return ProjectFiles(workspace=workspace, files=tuple(reading.files), odd=reading.odd)
 
 
 def read_folder(folder: Path) -> ProjectFiles:
-    """Every file below a folder, as a skill has them: named from there, links among them only within it."""
+    """Read every file below a folder, such as a skill's. Names are relative to it; links may not leave it."""
     reading = _FileCollector()
     try:
         with _open(folder.parent) as top:
@@ -262,7 +261,7 @@ class _FileCollector:
         self._left = ALL_BYTES
 
     def add_file(self, top: int, name: str, prefix: str = "") -> bool:
-        """Whether there is anything of that name."""
+        """Add a file, or the reason it cannot be read. Return whether the name exists."""
         try:
             data = _read(top, name, self._left)
         except UnsafeFile as error:
@@ -290,7 +289,7 @@ def _names(top: int, odd: dict[str, str]) -> Iterator[str]:
         except UnsafeFile as error:
             odd[folder] = str(error)
         except NotADirectoryError:
-            # A file or a link. Of that name, only `.agents` is surely meant for us.
+            # A file or a link. Only the name `.agents` is certainly meant for Pinfold.
             if folder == _AGENTS:
                 odd[folder] = "it is no folder"
         except OSError as error:
@@ -298,7 +297,7 @@ def _names(top: int, odd: dict[str, str]) -> Iterator[str]:
 
 
 def _files_below(parent: int, path: str, deep: int, endings: tuple[str, ...]) -> Iterator[str]:
-    """No link to a folder is among the steps. Raises UnsafeFile, OSError."""
+    """Yield files below a folder without following links to folders. Raises UnsafeFile, OSError."""
     with _open(path.rpartition("/")[2], _FOLDER, parent) as folder:
         with os.scandir(folder) as inside:
             entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in inside)
@@ -322,7 +321,7 @@ def _read(top: int, path: str, most: int) -> bytes:
         try:
             mode = os.fstat(fd).st_mode
             if stat.S_ISDIR(mode):
-                raise FileNotFoundError  # `.env` is a name for virtual environments too
+                raise FileNotFoundError  # a virtual environment may be called `.env` too
             if not stat.S_ISREG(mode):
                 raise UnsafeFile("it is no regular file")
             with open(fd, "rb", closefd=False) as file:
@@ -338,7 +337,7 @@ def _read(top: int, path: str, most: int) -> bytes:
 
 
 def _open_file(top: int, parts: list[str]) -> tuple[int | None, str]:
-    """The file, or where the link leads that is there instead."""
+    """Open the file; if it is a link, return its target instead."""
     here = os.dup(top)
     try:
         for folder in parts[:-1]:
@@ -376,7 +375,7 @@ def _is_closed(parts: list[str]) -> bool:
 
 
 def read_below(workspace: Path, path: str) -> bytes:
-    """A file of the workspace that the user's own words name, up to FILE_BYTES. Raises UnsafeFile, OSError."""
+    """Read a workspace file that the user names, up to FILE_BYTES. Raises UnsafeFile, OSError."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or ".." in parts or "\0" in path:
         raise UnsafeFile("it is not in the workspace; give its path from there")

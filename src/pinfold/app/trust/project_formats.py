@@ -1,6 +1,6 @@
-"""Formats of a project's files, and what each would do if it were obeyed, for who has to decide.
+"""Formats of project files, and descriptions of what each would do, for the user who decides about trust.
 
-Of `.env` only keys of model providers are used. What a file starts or calls is told to the last letter.
+Of `.env` only keys of model providers are used. Whatever a file starts or calls is described in full.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class UserCommand(Struct, frozen=True, kw_only=True):
     name: str
     text: str
     words: str = ""
-    """What it does."""
+    """Description."""
     hint: str = ""
-    """Its arguments."""
+    """Description of the arguments."""
     origin: str = ""
 
 
 def parse_command(name: str, data: bytes, origin: str) -> UserCommand:
-    """With what its front matter says, if it has any."""
+    """Parse a command file with optional front matter."""
     fields, text = split_front_matter(data)
     words = fields.get("description") or text.split("\n", 1)[0].lstrip("# ")
     return UserCommand(name=name, text=text, words=words, hint=fields.get("argument-hint", ""), origin=origin)
@@ -41,18 +41,18 @@ AGENTS = ".agents/agents"
 
 
 class AgentDefinition(Struct, frozen=True, kw_only=True):
-    """A sub-agent that a project or the user has described."""
+    """A sub-agent defined by a project or the user."""
 
     name: str
     prompt: str
     description: str = ""
     tools: tuple[str, ...] | None = None
-    """Nothing but these, by name or pattern; None: all that the agent has that starts it."""
+    """Names or patterns of the only tools it gets; None for all tools of the agent that starts it."""
     model: str = ""
 
 
 def parse_agent(name: str, data: bytes) -> AgentDefinition:
-    """`name` is its file's, for one that does not say its own."""
+    """Parse a definition. `name` is the file's, used if the definition has none."""
     fields, text = split_front_matter(data)
     tools = tuple(filter(None, re.split(r"[,\s\[\]\"']+", fields["tools"]))) if "tools" in fields else None
     return AgentDefinition(
@@ -65,7 +65,7 @@ def parse_agent(name: str, data: bytes) -> AgentDefinition:
 
 
 def split_front_matter(data: bytes) -> tuple[dict[str, str], str]:
-    """The fields between the lines `---` at its start, by name, and the text after them."""
+    """Return the fields between the `---` lines at the start, by name, and the text after them."""
     text = data.decode("utf-8", "replace").lstrip("\ufeff").replace("\r\n", "\n")
     fields: dict[str, str] = {}
     lines = text.split("\n")
@@ -82,17 +82,17 @@ def split_front_matter(data: bytes) -> tuple[dict[str, str], str]:
 
 
 _LINE = r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*"
-# An address, a folder or a setting in here could send the user's own key, or everything, elsewhere.
+# Nothing else is taken: an address, folder or setting could send the user's key, or everything, elsewhere.
 _PROVIDER_KEY = r"(?!PINFOLD_)[A-Z][A-Z0-9_]*_API_KEY|HF_TOKEN"
 
 
 def keys_of(data: bytes) -> dict[str, str]:
-    """What may be taken from it."""
+    """Return the provider keys in a `.env` file; nothing else in it is used."""
     return {name: value for name, value in _variables(data) if value and re.fullmatch(_PROVIDER_KEY, name)}
 
 
 def names_of(data: bytes) -> tuple[str, ...]:
-    """Every variable it sets."""
+    """Return the names of all variables in a `.env` file."""
     return tuple(dict.fromkeys(name for name, _ in _variables(data)))
 
 
@@ -110,11 +110,11 @@ def _variable_value(text: str) -> str:
 
 
 _FIRST = 60
-"""Characters of its first line that are quoted."""
+"""Characters quoted of a file's first line."""
 
 
 def summarize_effects(name: str, data: bytes, workspace: Path) -> tuple[str, ...]:
-    """In lines; `name` is its path from the workspace. Holds no secret, but may hold anything else: not fit to print as it is."""
+    """Describe in lines what a file would do. They hold no secrets, but must be made printable before printing."""
     if name == ".mcp.json":
         return tuple(map(redact, _servers(data, str(workspace / name))))
     if name.startswith("tools/"):
@@ -154,7 +154,7 @@ def _settings(text: str) -> str:
         fields: dict[str, object] = cast("dict[str, object]", content) if isinstance(content, dict) else {}
         fields = fields or {"": content}
         keys |= {f"{section}.{key}".rstrip("."): value for key, value in fields.items()}
-    # All of each value: a list may name packages.
+    # Show each value in full: a list may name packages.
     shown = (f"{key} = {redact(json.dumps(value, default=str, ensure_ascii=False))}" for key, value in keys.items())
     return ", ".join(shown) or "nothing"
 

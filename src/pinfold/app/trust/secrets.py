@@ -1,8 +1,8 @@
-"""Secrets of the user's: kept on the host, given out by name, and only for the hosts they are for.
+"""The user's secrets: stored on the host, looked up by name, and used only for the hosts they are listed for.
 
-They are in the system's keyring where that works, else in a file for the user alone. None ever goes into a session, an
-event or a log: what asks for one is Pinfold's own code, on its way to a host that is listed. Should one turn up all the
-same, printed by a program that found it or sent back by a server, `RedactingLog` keeps it out of events and blobs.
+They are in the system keyring if that works, else in a file that only the user can read. They never go into a session, an
+event or a log: only Pinfold's own code gets one, to send it to a listed host. If one appears all the same, printed by a
+program that found it or returned by a server, `RedactingLog` keeps it out of events and blobs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pinfold.text import keep_own_secret, keep_secret, keeps_own, without_own
 T = TypeVar("T")
 Where: TypeAlias = Literal["keyring", "file"]
 SHORTEST = 6
-"""What is shorter could not be kept out of what is shown: it is part of too much."""
+"""Minimum length. Shorter values occur in too much text to be redacted."""
 _SERVICE = "pinfold"
 _NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,63}"
 _HEADER = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}:[ -~]*\{\}[ -~]*"
@@ -54,9 +54,9 @@ _ALSO = ("PGPASSWORD", "MYSQL_PWD", "TOKEN", "SECRET", "PASSWORD")
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     value: str | None = None
-    """None: it is in the keyring."""
+    """None if it is in the keyring."""
     header: str = ""
-    """How `fetch` sends it to its hosts; empty: not at all."""
+    """Header in which `fetch` sends it to its hosts; empty if it does not."""
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecretListing(Struct, frozen=True, kw_only=True):
-    """All there is to say of a secret."""
+    """A secret without its value."""
 
     name: str
     hosts: tuple[str, ...]
@@ -78,12 +78,12 @@ class Secrets:
         self.path = config_dir() / "secrets.json"
 
     def get(self, name: str, host: str) -> str | None:
-        """The secret, if there is one of this name and it may be used for this host. Raises ConfigError."""
+        """Return the secret of this name if it may be used for this host. Raises ConfigError."""
         stored = self._read().secrets.get(name)
         return self._value(name, stored) if stored and _is_for(stored, host) else None
 
     def headers_for(self, host: str) -> dict[str, str]:
-        """What `fetch` tells this host on the user's behalf. Raises ConfigError."""
+        """Return the headers that `fetch` sends to this host for the user. Raises ConfigError."""
         found: dict[str, str] = {}
         for name, stored in self._read().secrets.items():
             if stored.header and _is_for(stored, host):
@@ -92,7 +92,7 @@ class Secrets:
         return found
 
     def set(self, name: str, value: str, hosts: Iterable[str] = (), header: str = "") -> SecretListing:
-        """Keep it; without hosts, or a header, these stay as they were. Raises ConfigError."""
+        """Store a secret. Hosts or header that are not given stay unchanged. Raises ConfigError."""
         if not re.fullmatch(_NAME, name):
             raise ConfigError(f"{name!r} cannot be a secret's name: use letters, digits, dots, dashes, underscores")
         if len(value) < SHORTEST or "\0" in value:
@@ -112,7 +112,7 @@ class Secrets:
         return _describe(name, stored)
 
     def remove(self, name: str) -> None:
-        """Raises ConfigError, also where there is none."""
+        """Remove a secret. Raises ConfigError, also if it does not exist."""
         with hold_file_lock(self.path):
             secrets = dict(self._read().secrets)
             stored = secrets.pop(name, None)
@@ -124,11 +124,11 @@ class Secrets:
             self._write(secrets)
 
     def all(self) -> tuple[SecretListing, ...]:
-        """By name. Raises ConfigError."""
+        """Return all secrets by name. Raises ConfigError."""
         return tuple(_describe(name, stored) for name, stored in sorted(self._read().secrets.items()))
 
     def hide_values(self) -> None:
-        """Keep those in the file out of everything this process shows; those in a keyring are once they are used."""
+        """Redact secrets in the file from all that this process shows; those in a keyring are redacted once used."""
         values = (stored.value for stored in self._read().secrets.values())
         keep_own_secret(*(value for value in values if value))
 
@@ -150,14 +150,14 @@ def _describe(name: str, stored: _Stored) -> SecretListing:
 
 
 def hide_process_secrets() -> None:
-    """From now on nothing that is shown or logged holds a secret of the environment or of the file."""
+    """Redact secrets of the environment and of the file from everything shown or logged from now on."""
     keep_secret(*secrets_in(os.environ))
-    with contextlib.suppress(ConfigError):  # who wants to use one is told
+    with contextlib.suppress(ConfigError):  # reported when a secret is used
         Secrets().hide_values()
 
 
 def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Values of variables that are secrets by their name. A word such as `none` or `ollama` is a stand-in, and a path none."""
+    """Return values of variables with secret names, except words such as `none` or `ollama`, and existing paths."""
     return tuple(
         value
         for name, value in environment.items()
@@ -168,12 +168,12 @@ def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def is_recognisable(value: str) -> bool:
-    """Whether it is no everyday word, so that it can be kept out of all that is shown."""
+    """True if the value is distinctive enough to be redacted everywhere, unlike an everyday word."""
     return len(value) >= 8 and (len(value) >= 20 or any(letter.isdigit() for letter in value))
 
 
 def host_pattern(text: str) -> str:
-    """A host as it is compared, or `*.` and the end of hosts. Raises ConfigError."""
+    """Return the normalised host, or `*.` followed by a domain. Raises ConfigError."""
     given = text.strip().lower().rstrip(".")
     if _is_host(given) or (given.startswith("*.") and "." in given[2:] and _is_name(given[2:])):
         return given
@@ -199,11 +199,11 @@ def _is_for(stored: _Stored, host: str) -> bool:
     )
 
 
-# The keyring: whatever a backend raises, the file is there to fall back to.
+# The keyring. Whatever a backend raises, the file is the fallback.
 
 
 def _use_keyring(use: Callable[[ModuleType], T]) -> T | None:
-    """None if the module is not installed, has no place of its own that is safe, or fails."""
+    """Call `use` with the keyring module; None if it is not installed, has no safe backend, or fails."""
     try:
         import keyring
 
@@ -267,7 +267,7 @@ def _redact_delta(delta: Delta) -> Delta:
 
 
 def remove_own_secrets(value: Json) -> Json:
-    """As it is, but for them."""
+    """Return the value with the user's secrets redacted."""
     return map_leaves(value, _without_own)
 
 

@@ -1,6 +1,6 @@
-"""Skills of the user and of a workspace: which there are, and which of them are trusted.
+"""Skills of the user and of a workspace, and which of them are trusted.
 
-Those of a workspace are trusted with it (`pinfold trust`). Each of the user's own is pinned by the hash of all its files.
+A workspace's skills are trusted with it (`pinfold trust`). Each of the user's own is pinned by the hash of all its files.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from pinfold.tools import BadTool
 from pinfold.tools.skills.skill_file import SKILL, SkillFile, check_name, parse_skill
 
 MOST = 200
-"""Skills in one place."""
+"""Maximum skills in one folder."""
 
 
 class Skill(Struct, frozen=True, kw_only=True):
     name: str
-    """Of its folder."""
+    """Name of the skill's folder."""
     place: Literal["yours", "project"]
     state: Literal["trusted", "untrusted", "changed", "broken"]
     files: Mapping[str, bytes] = {}
-    """By their path in its folder; the bytes that `state` is about."""
+    """Contents by path in the folder; `state` is about exactly these bytes."""
     parsed: SkillFile | None = None
     problem: str = ""
-    """Why it is broken, in one line."""
+    """Why the skill is broken, in one line."""
     digest: str = ""
 
     @property
@@ -65,7 +65,7 @@ def skills_folder() -> Path:
 
 
 def find_skills(workspace: Path | None, obeyed: Mapping[str, bytes] | None = None) -> tuple[Skill, ...]:
-    """The user's own, then those of the workspace. `obeyed`: its trusted files, if they were read before. Raises ConfigError."""
+    """Return the user's skills, then the workspace's. `obeyed`: its trusted files, if known. Raises ConfigError."""
     own = _find_own()
     names = {one.name for one in own}
     here: list[Skill] = []
@@ -88,7 +88,7 @@ def find_skill(name: str, workspace: Path | None) -> Skill:
 
 
 def read_skill_folder(folder: Path) -> Skill:
-    """A skill that is anywhere, not trusted. Raises ConfigError where there is none."""
+    """Read a skill from any folder, as untrusted. Raises ConfigError if there is no folder."""
     if not folder.is_dir():
         raise ConfigError(f"{folder} is no folder; a skill is a folder with a file {SKILL}")
     found = read_folder(folder.resolve())
@@ -147,7 +147,7 @@ def _describe(name: str, found: ProjectFiles, place: Literal["yours", "project"]
 
 
 def trust_skill(skill: Skill) -> None:
-    """Pin exactly these files of a skill of the user's. Raises ConfigError."""
+    """Pin exactly these files of one of the user's skills. Raises ConfigError."""
     if skill.state == "broken":
         raise ConfigError(f"{skill.name} cannot be trusted: {skill.problem}")
     with hold_file_lock(_path()):
@@ -155,7 +155,7 @@ def trust_skill(skill: Skill) -> None:
 
 
 def install_skill(name: str, files: Mapping[str, bytes]) -> Path:
-    """Write a skill into the user's folder and pin it. Raises ConfigError; nothing is replaced."""
+    """Write a skill to the user's folder and pin it. Raises ConfigError; never replaces a skill."""
     try:
         check_name(name, "skill")
     except BadTool as error:
@@ -164,7 +164,7 @@ def install_skill(name: str, files: Mapping[str, bytes]) -> Path:
     if folder.exists():
         raise ConfigError(f"you already have a skill {name!r}; remove it first: pinfold skill remove {name}")
     making = skills_folder() / f".{name}"
-    shutil.rmtree(making, ignore_errors=True)  # of an earlier try that was cut off
+    shutil.rmtree(making, ignore_errors=True)  # left by an earlier try that was cut off
     try:
         for path, data in files.items():
             private_dir((making / path).parent)
@@ -178,7 +178,7 @@ def install_skill(name: str, files: Mapping[str, bytes]) -> Path:
 
 
 def remove_skill(name: str) -> None:
-    """Of the user's. Raises ConfigError."""
+    """Remove one of the user's skills. Raises ConfigError."""
     folder = skills_folder() / name
     if "/" in name or name.startswith(".") or not folder.is_dir():
         raise ConfigError(f"you have no skill {printable_line(name)!r}; `pinfold skill list` shows them")

@@ -1,7 +1,7 @@
-"""Files written after a session had read outside text, by path and content: a session that opens them is untrusted too.
+"""Files written after a session had read outside text, by path and content. A session that opens one is untrusted too.
 
-Kept where no session can be pointed. A session that turns untrusted says so before it can write; what it has written
-since is found when it ends, or, if it never did, by the next session that looks. A file that the user has changed is the user's.
+The store is out of reach of sessions. A session that turns untrusted is recorded before it can write. What it wrote is
+found when it ends, or by the next session if it never ended. A file that the user changed since is not marked any more.
 """
 
 from __future__ import annotations
@@ -39,38 +39,38 @@ from pinfold.sandbox.kernel.safe_files import lstat
 from pinfold.text import join_names, numerous, printable_line
 
 _COARSE = 5
-"""CLOCK_REALTIME_COARSE, by which Linux sets the times of files: it is behind the clock by up to a tick."""
+"""CLOCK_REALTIME_COARSE, the clock Linux uses for file times; it lags the real-time clock by up to a tick."""
 _COARSE_NS = 20_000_000
-"""How far they are behind it elsewhere, at most."""
+"""Maximum lag of file times on other systems."""
 _NAMED = 3
 
 
 class Writer:
-    """One session, and the files with outside text that it meets or writes."""
+    """Tracks the files with outside text that one session can read or writes."""
 
     def __init__(self, session: str, folders: Sequence[Path], places: Sequence[Path] = ()) -> None:
-        """`folders` it may write to; `places` it may read as well."""
+        """The session may write to `folders` and also read `places`."""
         self._session = session
         self._folders = tuple(folders)
         self._places = (*folders, *places)
         self._opened_ns = self._began_ns = _now_ns()
         self._known: dict[str, str] = {}
-        """Contents from before: a file that an undo has brought back to them is as it was."""
+        """Earlier contents, so that a file that an undo restored to them is not marked."""
         self._writing: Writing | None = None
         self._looked_at: tuple[int, int] | None = None
-        """The store, when it was last looked into."""
+        """Inode and ctime of the store when it was last read."""
         self._has_met_any = self._has_company = False
-        """Another session is untrusted by then, and may write what this one reads."""
+        """`_has_company`: another untrusted session was recorded that may write what this one reads."""
 
     @property
     def has_news(self) -> bool:
-        """True if outside text may have come into its folders since it looked last. Cheap."""
+        """True if outside text may have come into its folders since the last look. Cheap."""
         if self._writing or self._has_met_any:
             return False
         return self._has_company or _read_stamp(str(store_path())) != self._looked_at
 
     def find_marked(self) -> dict[Path, Mark]:
-        """Files with outside text in its folders. Raises ConfigError."""
+        """Return the marked files in its folders. Raises ConfigError."""
         self._looked_at = _read_stamp(str(store_path()))
         if self._looked_at is None:
             return {}
@@ -82,11 +82,11 @@ class Writer:
         return found
 
     def begin_action(self) -> None:
-        """What it does next may read outside text and write it down before it ends."""
+        """Note the start of an action, which may read outside text and write it to a file before it ends."""
         self._began_ns = _now_ns()
 
     def turn_untrusted(self) -> None:
-        """On disk before this returns. Raises ConfigError."""
+        """Record on disk that the session is untrusted and may write. Raises ConfigError."""
         if self._writing or not self._folders:
             return
         writing = Writing(
@@ -103,7 +103,7 @@ class Writer:
         self._known = contents_before(self._began_ns, self._folders)
 
     def end(self) -> None:
-        """Nothing of it runs any more. Raises ConfigError."""
+        """Mark what the session wrote. Call once none of its code runs any more. Raises ConfigError."""
         if self._writing is None:
             return
         with hold_file_lock(store_path()):
@@ -113,7 +113,7 @@ class Writer:
 
 
 def find_untrusted(places: Iterable[Path]) -> dict[Path, Mark]:
-    """Those that are still as they were marked, at or below any of these places. Raises ConfigError."""
+    """Return marked files, still with the marked content, at or below these places. Raises ConfigError."""
     if not store_path().exists():
         return {}
     tops = [place.resolve() for place in places]
@@ -136,7 +136,7 @@ def find_untrusted(places: Iterable[Path]) -> dict[Path, Mark]:
 
 
 def clean(paths: Iterable[Path]) -> int:
-    """The user has read them: whatever is marked at or below these paths no longer is. How many. Raises ConfigError."""
+    """Remove all marks at or below these paths, which the user has read. Return how many. Raises ConfigError."""
     tops = [Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100 - a link is meant as it is
     tops += [top.resolve() for top in tops]
     with hold_file_lock(store_path()):
@@ -150,8 +150,8 @@ def clean(paths: Iterable[Path]) -> int:
 
 @contextmanager
 def mark_host_write(session: str, path: Path) -> Generator[None]:
-    """Meanwhile the host writes a file that may hold what an untrusted session has read. Raises ConfigError."""
-    # By a name of its own: the session itself may still be writing elsewhere.
+    """Mark the file that the host writes in the block, for an untrusted session. Raises ConfigError."""
+    # Under a separate name, because the session itself may still be writing elsewhere.
     writer = Writer(f"{session}, exported", [Path(os.path.abspath(path))])  # noqa: PTH100 - a link is meant as it is
     writer.turn_untrusted()
     yield
@@ -168,7 +168,7 @@ def notice(found: Mapping[Path, Mark], workspace: Path) -> str:
 
 
 def _mark_written(store: Store, sessions: Mapping[str, Writing], known: Mapping[str, str] | None = None) -> Store:
-    """With a mark on each file these sessions may have written so far; `known` are contents that are not theirs."""
+    """Add a mark for each file these sessions may have written; `known` are contents from before."""
     files, folders, ways = dict(store.files), dict(store.folders), dict(store.ways)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     for session, writing in sessions.items():
@@ -186,7 +186,7 @@ def _mark_written(store: Store, sessions: Mapping[str, Writing], known: Mapping[
 
 
 def _drop_stale_marks(store: Store, tops: Sequence[Path]) -> Store:
-    """Without the marks in these places whose files are gone or others by now; one that only moved takes its mark along."""
+    """Drop marks in these places whose files are gone or changed. The mark of a moved file moves along."""
     files = dict(store.files)
     missing: list[Mark] = []
     for path, mark in store.files.items():
@@ -205,12 +205,12 @@ def _drop_stale_marks(store: Store, tops: Sequence[Path]) -> Store:
 
 
 def _refresh_mark(path: str, mark: Mark) -> Mark | None:
-    """The mark on what is there now, if it is what was marked."""
+    """Return the mark, updated, if the path still has the marked content."""
     now = content(path)
     if now is None:
         return None
     if now.digest == UNREAD:
-        return mark  # it cannot be told
+        return mark  # unreadable: keep the mark
     if mark.digest == WHOLE:
         return replace(mark, seen=(now.seen[0], 0)) if now.digest.startswith(NAMES) else None
     if mark.digest in (now.digest, UNREAD):
@@ -219,7 +219,7 @@ def _refresh_mark(path: str, mark: Mark) -> Mark | None:
 
 
 def _find_moved(missing: Iterable[Mark], tops: Iterable[Path]) -> Iterator[tuple[str, Mark]]:
-    """Files that hold what those held which are gone, by size and digest; folders by their number."""
+    """Yield moved files, found by size and digest, and moved folders, found by inode."""
     files = {(mark.size, mark.digest): mark for mark in missing}
     folders = {mark.seen[0]: mark for mark in missing if mark.digest == WHOLE}
     sizes = {size for size, _ in files}
@@ -236,7 +236,7 @@ def _find_moved(missing: Iterable[Mark], tops: Iterable[Path]) -> Iterator[tuple
 
 
 def _follow_renames(store: Store, tops: Iterable[Path]) -> Store:
-    """A folder that was renamed since takes its marks along."""
+    """Move the marks of folders that were renamed."""
     for top in tops:
         number = _read_inode(str(top))
         for old, known in {**store.ways, **store.folders}.items():
@@ -256,7 +256,7 @@ def _rebase_path(path: str, old: str, new: Path) -> str:
 
 
 def _find_aliases(store: Store, tops: Iterable[Path]) -> list[Path]:
-    """Other paths to the same folders, as a bind mount gives."""
+    """Return other paths to the same folders, such as bind mounts."""
     numbers = {number: top for top in tops if (number := _read_inode(str(top)))}
     return [
         Path(path)
@@ -287,9 +287,9 @@ def _writes_near(writing: Writing, tops: Sequence[Path]) -> bool:
 
 
 def _now_ns() -> int:
-    """No later than the time of a file that is changed from now on."""
+    """Return a time not later than the ctime of any file changed from now on."""
     return time.clock_gettime_ns(_COARSE) if sys.platform == "linux" else time.time_ns() - _COARSE_NS
 
 
 def _is_alive(writing: Writing) -> bool:
-    return not writing.started.endswith("-0") and lives(writing.started)  # -0: there is no /proc to tell
+    return not writing.started.endswith("-0") and lives(writing.started)  # "-0": recorded without /proc

@@ -1,6 +1,6 @@
-"""What the user has agreed to: workspaces whose files may be obeyed, rules, and what is allowed for always.
+"""What the user has agreed to: trusted workspaces, policy rules, and permanent grants.
 
-Only what the user has seen is obeyed, down to the byte. `pinfold policy grants` shows and revokes what is allowed by folder.
+Project files take effect only with exactly the bytes the user has seen. `pinfold policy grants` shows and revokes grants.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pinfold.policy import NO_RULES, RuleError, Rules, explain, load_rules
 from pinfold.text import join_names, printable_line
 
 _NAMED = 4
-"""Files that a notice names one by one."""
+"""Maximum files that a notice names."""
 
 
 class _Grant(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     files: dict[str, str]
-    """The hash of each, to tell which one changed."""
+    """Hash of each file, to tell which one changed."""
     at: str
 
 
@@ -38,35 +38,35 @@ class _Store(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrustStatus(Struct, frozen=True, kw_only=True):
-    """How a workspace is trusted."""
+    """Whether a workspace is trusted, and what changed."""
 
     trusted: bool
     at: str = ""
-    """When it was; empty if it never was."""
+    """When it was trusted; empty if it never was."""
     changed: tuple[str, ...] = ()
-    """Files that are new, gone or other than they were then."""
+    """Files added, removed or changed since then."""
 
 
 class TrustedFiles(Struct, frozen=True, kw_only=True):
-    """What of a workspace is obeyed, and what must be said about the rest."""
+    """The trusted files of a workspace, and a notice about the rest."""
 
     files: Mapping[str, bytes]
-    """By their path in the workspace: the very bytes that are trusted."""
+    """The trusted bytes, by path in the workspace."""
     notice: str = ""
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """What a person decides before a folder is obeyed; the answer yes is `trust(question.found)`."""
+    """The question whether to trust a folder. To answer yes, call `trust(question.found)`."""
 
     found: ProjectFiles
     lines: tuple[str, ...]
-    """For each file its name and what it would do. Not fit to print as they are."""
+    """For each file its name and what it would do. Must be made printable before printing."""
     changed: tuple[str, ...] = ()
-    """Files that are other than when the folder was trusted, if it was."""
+    """Files changed since the folder was last trusted."""
 
 
 def question(workspace: Path) -> Question | None:
-    """None where there is nothing to decide: nothing is there, it is trusted, or it cannot be. Raises ConfigError."""
+    """Return the question; None if there are no files, or they are trusted or cannot be. Raises ConfigError."""
     found = read_project_files(workspace)
     if found.odd or all(file.is_idle for file in found.files) or is_too_wide(found.workspace):
         return None
@@ -81,7 +81,7 @@ def question(workspace: Path) -> Question | None:
 
 
 def is_trusted(found: ProjectFiles) -> bool:
-    """Whether the user has trusted exactly this. Raises ConfigError."""
+    """True if the user has trusted exactly these files. Raises ConfigError."""
     return trust_status(found).trusted
 
 
@@ -97,7 +97,7 @@ def trust_status(found: ProjectFiles) -> TrustStatus:
 
 
 def trust(found: ProjectFiles) -> None:
-    """Obey this from now on, until any of it changes. Raises ConfigError."""
+    """Trust these files until any of them changes. Raises ConfigError."""
     if is_too_wide(found.workspace):
         raise ConfigError(
             f"{found.workspace} is never trusted: it holds far more than one task; name a folder inside it"
@@ -114,7 +114,7 @@ def trust(found: ProjectFiles) -> None:
 
 
 def forget(workspace: Path) -> bool:
-    """Trust it no longer; False if it was not. Raises ConfigError."""
+    """Revoke trust; False if the workspace was not trusted. Raises ConfigError."""
     with hold_file_lock(_path()):
         folders = dict(_read().folders)
         known = folders.pop(str(workspace.resolve()), None)
@@ -124,7 +124,7 @@ def forget(workspace: Path) -> bool:
 
 
 def read_trusted_files(workspace: Path) -> TrustedFiles:
-    """The files that are obeyed. Asks no question: untrusted files are ignored, with a notice. Raises ConfigError."""
+    """Return the trusted files. Asks nothing: untrusted files are ignored, with a notice. Raises ConfigError."""
     found = read_project_files(workspace)
     if not found.files and not found.odd:
         return TrustedFiles(files={})
@@ -160,7 +160,7 @@ def _write(folders: Mapping[str, _Grant]) -> None:
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
     pattern: str
     workspace: str
-    """It holds for sessions in this folder."""
+    """The grant holds for sessions in this folder."""
     at: str
 
 
@@ -182,7 +182,7 @@ class Grants:
                 grants.append(Grant(pattern=pattern, workspace=str(workspace), at=now))
 
     def revoke(self, pattern: str, workspace: Path | None = None) -> int:
-        """In this folder, or in all; how many there were."""
+        """Revoke a grant in this folder, or in all. Return how many were revoked."""
         with self._changing() as grants:
             before = len(grants)
             grants[:] = [
@@ -214,5 +214,5 @@ def user_rules() -> Rules:
 
 
 def explain_command(command: str, mode: Mode = "ask") -> dict[str, object]:
-    """What policy would say of a shell command in a new session, and why. Raises ConfigError."""
+    """Return the verdict of policy on a shell command in a new session, and why. Raises ConfigError."""
     return explain(command, mode=mode, rules=user_rules())

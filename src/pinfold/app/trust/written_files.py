@@ -1,4 +1,4 @@
-"""Files that hold outside text: `untrusted.json`, which no session can see, and finding what was written since a moment.
+"""The store of files with outside text (`untrusted.json`, out of reach of sessions), and the search for written files.
 
 A file that cannot be read, or a folder that cannot be listed, counts as written.
 """
@@ -25,38 +25,38 @@ from pinfold.events import convert
 from pinfold.sandbox.kernel.safe_files import lstat
 
 WHOLE = "*"
-"""In place of a digest: a folder, whatever is in it."""
+"""Digest of a folder that is marked with everything in it."""
 _LARGEST = 2 << 20
-"""Bytes of the file. A session chooses names and numbers of files: beyond this, a folder stands for what is in it."""
+"""Largest store, in bytes. Since a session chooses names and number of files, beyond this whole folders are marked."""
 
 
 class Mark(Struct, frozen=True, kw_only=True):
     digest: str
     size: int = 0
     seen: tuple[int, int] = (0, 0)
-    """Number and time of change when it had that digest: as long as both are so, it is not read again."""
+    """Inode and ctime when it had this digest; while they are the same, the file is not read again."""
     session: str = ""
     at: str = ""
 
 
 class Writing(Struct, frozen=True, kw_only=True):
-    """A session that is untrusted and may write to these folders."""
+    """An untrusted session that may write to these folders."""
 
     folders: tuple[str, ...]
     since_ns: int
     opened_ns: int = 0
     started: str
-    """Its process, as `processes.stamp` names it."""
+    """The session's process, as returned by `processes.stamp`."""
 
 
 class Store(Struct, frozen=True, kw_only=True):
     version: Literal[1] = 1
     files: dict[str, Mark] = {}
-    """By whole path."""
+    """Marks by absolute path."""
     folders: dict[str, tuple[int, int]] = {}
-    """Folders of sessions that left any: device and number, by which a folder is known under another name."""
+    """Device and inode of session folders with marks, to recognise a folder under another name."""
     ways: dict[str, tuple[int, int]] = {}
-    """The same of the folders around them, and between them and what is marked."""
+    """The same for their parent folders, and for folders between them and marked files."""
     writing: dict[str, Writing] = {}
 
 
@@ -86,12 +86,12 @@ def save(store: Store) -> None:
 
 
 def _encode_store(store: Store) -> bytes:
-    # Names of files need not be UTF-8. The standard library's JSON keeps them; msgspec's refuses them.
+    # File names need not be UTF-8. The standard library's JSON keeps such names; msgspec refuses them.
     return json.dumps(msgspec.to_builtins(store), separators=(",", ":")).encode()
 
 
 def _drop_needless(store: Store) -> Store:
-    """Folders that lead to no mark any more are forgotten."""
+    """Drop folders that no mark needs any more."""
     needed = {str(one) for path in store.files for one in (Path(path), *Path(path).parents)}
     needed |= {str(one) for path in store.folders.keys() & needed for one in Path(path).parents}
     return replace(
@@ -102,7 +102,7 @@ def _drop_needless(store: Store) -> Store:
 
 
 def _coarsen(store: Store) -> Store | None:
-    """With one mark on the folder whose marks take the most room; None where there is no such folder any more."""
+    """Replace the marks of the folder that take the most room by one mark; None if nothing is left to replace."""
     sizes = {
         top: sum(len(path) for path in (*store.files, *store.ways) if path.startswith(f"{top}/"))
         for top in store.folders
@@ -119,21 +119,21 @@ def _coarsen(store: Store) -> Store | None:
 
 
 MOST = 2_000
-"""Files of one session that are marked one by one; of more, the folders they are in."""
+"""Maximum files of one session that are marked singly; if there are more, their folders are marked."""
 _NAMES = 256 << 10
-"""Characters of their names together."""
+"""Maximum characters of their paths together."""
 _WALKED = 200_000
 _HASHED = 256 << 20
-"""Bytes; a larger file is known by its size and times."""
+"""Largest file, in bytes, that is hashed; a larger one is identified by size and time."""
 _KNOWN = 32 << 20
-"""Bytes of files that are read when a session turns untrusted."""
+"""Total bytes of files read when a session turns untrusted."""
 _GONE = (errno.ENOENT, errno.ENOTDIR)
 NAMES = "names "
-"""Begins the digest of a folder."""
+"""Prefix of a folder's digest, which is made from the names in it."""
 UNREAD = "?"
-"""In place of a digest: it could not be read."""
+"""In place of a digest: the file could not be read."""
 _FOLDER = "folder"
-"""In place of a digest: of a folder that was there before, the content does not matter."""
+"""In place of a digest: a folder that existed before, whose content does not matter."""
 _BYTECODE = "__pycache__"
 _GIT = "/.git/"
 
@@ -141,17 +141,17 @@ _GIT = "/.git/"
 class Entry(NamedTuple):
     path: str
     status: os.stat_result | None
-    """None where something below cannot even be named."""
+    """None if an entry below cannot be examined."""
     is_closed: bool = False
-    """A folder that cannot be looked into."""
+    """True for a folder that cannot be listed."""
 
 
 class TooMany(Exception):
-    """There is more than can be looked at."""
+    """There are more files than may be examined."""
 
 
 def walk(top: Path) -> Iterator[Entry]:
-    """Everything below, folders too, or the file itself. Raises TooMany."""
+    """Yield everything below a folder, or the file itself. Raises TooMany."""
     status = lstat(str(top))
     if status is None:
         return
@@ -173,7 +173,7 @@ def walk(top: Path) -> Iterator[Entry]:
             try:
                 about = entry.stat(follow_symlinks=False)
             except OSError as error:
-                if error.errno not in _GONE:  # its path is too long
+                if error.errno not in _GONE:  # such as a path that is too long
                     yield Entry(folder.path, None, is_closed=True)
                 continue
             count += 1
@@ -186,7 +186,7 @@ def walk(top: Path) -> Iterator[Entry]:
 
 
 def contents_before(since_ns: int, tops: Iterable[Path]) -> dict[str, str]:
-    """Folders, and digests of files that were last touched before: as many as can be read in passing."""
+    """Return all folders, and digests of files last changed before `since_ns`, as many as the limits allow."""
     known: dict[str, str] = {}
     read, left = 0, _KNOWN
     with suppress(TooMany):
@@ -209,9 +209,9 @@ def contents_before(since_ns: int, tops: Iterable[Path]) -> dict[str, str]:
 
 
 def find_written(top: Path, since_ns: int, opened_ns: int, known: Mapping[str, str]) -> dict[str, Mark]:
-    """A mark for whatever may have been; where that is too much, for folders instead.
+    """Return marks for all that may have been written since; for folders instead if there are too many.
 
-    Bytecode goes: Python makes it again, and it is not read before it runs.
+    Bytecode is deleted instead of marked: Python recreates it, and it runs without being read first.
     """
     found: dict[str, Mark] = {}
     folders: list[str] = []
@@ -224,7 +224,7 @@ def find_written(top: Path, since_ns: int, opened_ns: int, known: Mapping[str, s
             elif stat.S_ISDIR(status.st_mode):
                 if is_new and path not in known:
                     folders.append(path)
-            # What is mapped into memory changes without a new time: contents that are known are compared.
+            # A write through a memory mapping may leave the ctime unchanged, so known contents are compared.
             elif (is_new or path in known) and (mark := content(path)) and known.get(path) != mark.digest:
                 found |= _marks(path, mark)
     except TooMany:
@@ -237,7 +237,7 @@ def find_written(top: Path, since_ns: int, opened_ns: int, known: Mapping[str, s
 
 
 def content(path: str) -> Mark | None:
-    """What it is known by; None where there is nothing."""
+    """Return the mark that identifies the content; None if nothing is there."""
     try:
         status = os.lstat(path)
         seen = (status.st_ino, status.st_ctime_ns)
@@ -272,7 +272,7 @@ def _are_few(found: Mapping[str, Mark]) -> bool:
 
 
 def _add_names(found: dict[str, Mark], folders: Iterable[str]) -> None:
-    """A new folder says something by its name; where a file in it is marked, that is enough."""
+    """Mark new folders, whose names may hold outside text, unless something in them is marked."""
     around = {str(parent) for path in found for parent in Path(path).parents}
     for path in sorted(folders, key=len, reverse=True):
         is_plain = path.endswith(f"/{_BYTECODE}") or _GIT in path
@@ -281,20 +281,20 @@ def _add_names(found: dict[str, Mark], folders: Iterable[str]) -> None:
             around |= {str(parent) for parent in Path(path).parents}
 
 
-# What git and Python write by themselves.
+# Files that git and Python write by themselves.
 
 
 def _marks(path: str, mark: Mark) -> dict[str, Mark]:
     is_bytecode = path.endswith(".pyc") and path.split("/")[-2:-1] == [_BYTECODE]
     if _is_index(path) or (is_bytecode and _remove(path)):
         return {}
-    # One mark stands for a repository's commits, branches and messages: they are read together.
+    # One mark covers a repository's commits, branches and messages, which are read together.
     folder, within, _ = path.partition(_GIT)
     return {f"{folder}/.git": _whole(f"{folder}/.git")} if within else {path: mark}
 
 
 def _is_index(path: str) -> bool:
-    """Git writes it anew whenever it looks at files."""
+    """True for git's index, which git rewrites whenever it examines files."""
     if _GIT not in path or not path.endswith("/index"):
         return False
     try:

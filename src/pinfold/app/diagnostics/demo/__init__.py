@@ -1,4 +1,4 @@
-"""What `pinfold demo` is made of: a made-up table, and recorded replies of a model."""
+"""The parts of `pinfold demo`: a made-up table and recorded model replies."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NUMBERS: dict[str, type[int | float]] = {"units": int, "price": float, "discoun
 
 
 def demo_model_name(part: Part) -> str:
-    """The model that replies to one prompt of the demo: with code, then with a word where code could not answer itself."""
+    """Return the scripted model for one prompt. It replies with code, then with text if code could not answer."""
     return f"scripted:{_HERE / 'recorded' / part}.jsonl"
 
 
 def make_demo_folder() -> Path:
-    """Empty, and for this process alone until it ends; the next demo begins it anew."""
+    """Create an empty folder that this process holds until it ends; a later demo reuses it."""
     names = chain(["demo"], (f"demo-{number}" for number in count(2)))
     name = next(name for name in names if not in_use(scratch_of(name)))
     remove_folder(scratch_of(name))
@@ -33,11 +33,11 @@ def make_demo_folder() -> Path:
 
 
 def provide_table(folder: Path) -> Path:
-    """The table in `folder`: the one that is there, else a copy of ours. Raises ConfigError."""
+    """Return the table in `folder`, copying ours if there is none. Raises ConfigError."""
     table = folder / TABLE
     with explain_errors(f"{table} cannot be used"):
         if not table.exists():
-            with table.open("xb") as file:  # not through a link that leads nowhere yet
+            with table.open("xb") as file:  # "x": do not write through a dangling link
                 file.write((_HERE / TABLE).read_bytes())
         if table.stat().st_size > _LARGEST:
             raise ConfigError(f"{table} is too large for the demo; the limit is {_LARGEST >> 20} MB")
@@ -46,7 +46,7 @@ def provide_table(folder: Path) -> Path:
 
 
 def _check(table: Path) -> None:
-    """The recorded model cannot react to a table of another form, so that has to be said before."""
+    """Raise ConfigError for a table of another form, to which the recorded model could not react."""
     afresh = f"mend it, or remove it to get ours again: {table}"
     line = 1
     try:

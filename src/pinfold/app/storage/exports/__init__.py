@@ -1,6 +1,6 @@
 """Sessions as files for people and other programs: a notebook, a page, markdown, a program.
 
-Not among the names of `pinfold.app`: few commands need it, and all would wait for it.
+Not exported from `pinfold.app`, because few commands need it and it is slow to load.
 """
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false

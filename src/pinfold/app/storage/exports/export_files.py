@@ -1,6 +1,6 @@
-"""A session, or one display of it, into a file: format, name, place, and never over another file unasked.
+"""Write a session, or one of its displays, to a file: format, name and place. Never replaces a file without `force`.
 
-Files are written whole or not at all, and never through a link that code of a session made.
+Files are written completely or not at all, and never through a link that code of a session made.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _ELSEWHERE = "name another place with -o"
 
 
 class Target:
-    """Its folder is held from now on, so that what code does later cannot send the file elsewhere.
+    """A file to write. Its folder is opened at once, so that code cannot redirect the file later.
 
-    `writable` are the folders code may change: below them no link is followed. Raises ConfigError.
+    `writable` are the folders that code may change; no link is followed below them. Raises ConfigError.
     """
 
     def __init__(self, path: Path, writable: Iterable[Path] = (), *, make_folder: bool = False) -> None:
@@ -63,7 +63,7 @@ class Target:
         os.close(self._folder)
 
     def check(self) -> None:
-        """Raises ConfigError if something is there that `file` would refuse to replace."""
+        """Raises ConfigError if a file is there that `file` would refuse to replace."""
         with contextlib.suppress(FileNotFoundError):
             if not self._is_device:
                 os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
@@ -75,9 +75,9 @@ class Target:
 
     @contextlib.contextmanager
     def file(self, *, force: bool = False, outside: str = "") -> Generator[IO[bytes]]:
-        """To write into; it takes its place at the end. Raises ConfigError.
+        """Open a temporary file that takes the target's place at the end. Raises ConfigError.
 
-        `force`: in place of what is there. `outside`: the session whose outside text may be in it.
+        `force`: replace an existing file. `outside`: the session whose outside text may be in the file.
         """
         with explain_errors(f"{self.path} cannot be written", _ELSEWHERE):
             if self._is_device:
@@ -99,7 +99,7 @@ class Target:
 
 
 def _is_device(whole: Path) -> bool:
-    """`/dev/stdout`, or a pipe the shell made: meant as they are. One that lies elsewhere is a file in the way."""
+    """True for `/dev/stdout` or a pipe of the shell: these are opened directly. Devices elsewhere count as files."""
     text = str(whole)
     return text.startswith(("/dev/", "/proc/")) and not text.startswith("/dev/shm/") and not whole.is_file()  # noqa: S108
 
@@ -135,7 +135,7 @@ _NAME = 60
 
 
 def export_name(folder: Path, session: SessionId, form: SessionExport) -> str:
-    """A file name from the session's title; a bundle is called by its id."""
+    """Return a file name made from the session's title, or for a bundle from its id."""
     suffix = _SUFFIXES.get(form, form)
     summary = summarise(folder)
     if form == "bundle" or summary is None:
@@ -147,7 +147,7 @@ def export_name(folder: Path, session: SessionId, form: SessionExport) -> str:
 def save(
     log: Log, form: SessionExport, target: Path, damage: Damage, *, force: bool = False, embed: bool = False
 ) -> tuple[Path, ...]:
-    """Write a session. Returns what was written; what of the log could not be read is in `damage`. Raises ConfigError, LogError."""
+    """Write a session; return the paths written. `damage` notes unreadable parts. Raises ConfigError, LogError."""
     writable, outside = writable_folders(log.read()), find_outside_source(log.session, log.read())
     if log.folder is not None and is_imported(log.folder):
         outside = log.session
@@ -171,14 +171,14 @@ def save(
 
 
 def writable_folders(entries: Iterable[Entry]) -> list[Path]:
-    """What the code of a session could change: its workspace, and what was mounted to be changed."""
+    """Return the folders that a session's code could change: its workspace and writable mounts."""
     opened = [entry.event for entry in entries if isinstance(entry.event, SessionOpened)]
     mounts = [path for event in opened for path, writable in event.mounts.items() if writable]
     return [Path(path) for path in {*mounts, *(event.workspace for event in opened)}]
 
 
 def find_outside_source(session: SessionId, entries: Iterable[Entry]) -> str:
-    """The session's id, if outside text may be in it; else empty."""
+    """Return the session's id if it may hold outside text, else an empty string."""
     for event in (entry.event for entry in entries):
         match event:
             case SessionOpened(imported=True) | SessionOpened(untrusted=True) | ActionFinished(untrusted=True):
@@ -189,7 +189,7 @@ def find_outside_source(session: SessionId, entries: Iterable[Entry]) -> str:
 
 
 def session_bytes(log: Log, form: SessionExport, damage: Damage, *, beside: str | None = None) -> RenderedSession:
-    """The file, and the files beside it. A bundle is none: it may be larger than memory."""
+    """Render a session in any form but a bundle, which may be larger than memory."""
     if form in EXPORT_FORMS:
         return render_session(form, [*log.read(damage=damage)], log.blobs.get, folder=beside)
     if form == "json":
@@ -200,7 +200,7 @@ def session_bytes(log: Log, form: SessionExport, damage: Damage, *, beside: str 
 
 
 def form_for(target: Path) -> SessionExport:
-    """By the end of its name; a bundle where that says nothing."""
+    """Return the form for a file's suffix; a bundle if it has no known one."""
     suffix = target.suffix.lower().removeprefix(".")
     return suffix if suffix in (*EXPORT_FORMS, "json", "jsonl") else "bundle"
 
@@ -212,13 +212,13 @@ EXPORT_FORMS: tuple[ExportForm, ...] = ("ipynb", "md", "html", "py")
 class RenderedSession(Struct, frozen=True, kw_only=True):
     data: bytes
     files: Mapping[str, bytes] = {}
-    """That lie beside it, by their relative path."""
+    """Further files by relative path."""
 
 
 def render_session(
     form: ExportForm, entries: Sequence[Entry], blob: ReadBlob, *, folder: str | None = None
 ) -> RenderedSession:
-    """A session as a file. `folder`: where pictures of markdown go; None puts them inside."""
+    """Render a session. `folder` is where pictures of markdown go; None embeds them."""
     told = build_transcript(entries, blob)
     match form:
         case "ipynb":
@@ -235,13 +235,13 @@ def render_session(
 
 
 _RUNS = ("text/html", "image/svg+xml")
-"""What a browser would run."""
+"""Types in which a browser would run scripts."""
 
 
 def display_file(
     folder: Path, entries: Sequence[Entry], blob: ReadBlob, number: int, mime: str | None = None, *, safe: bool
 ) -> Path:
-    """In the session's own folder. `safe`: what a browser would run comes inside a page in which nothing runs."""
+    """Write a display to the session's folder. `safe` wraps types that could run scripts in an inert page."""
     form = display_form(entries, blob, number, mime)
     place = private_dir(folder / "displays")
     if safe and form.mime in _RUNS:
@@ -255,7 +255,7 @@ def display_file(
 
 
 def label_stored_display(number: int, display: DisplayRef, blob: ReadBlob) -> str:
-    """`display 3: image/png 640x480`."""
+    """Return a label such as `display 3: image/png 640x480`."""
     best = best_of(display.mime)
     forms: dict[str, Form] = {}
     if best is not None:

@@ -1,4 +1,4 @@
-"""A session as one HTML file: no script, nothing loaded from anywhere, and nothing of what others wrote runs in it."""
+"""A session as one HTML file without scripts. It loads nothing, and no content of others runs in it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pinfold.app.storage.exports.transcript import PICTURES, best_of, display_la
 from pinfold.text import cap_text, first_line, printable
 
 LONG = 30
-"""Lines of output from which on they are folded away."""
+"""Longer output, in lines, is folded."""
 _HEAD = 12
-"""That are seen all the same."""
+"""Lines of folded output that stay visible."""
 _SHOWN = 200_000
 _FILES = 50
 _INDEXED = 4
-"""Prompts from which on they are listed at the top."""
+"""From this many prompts on, an index is shown at the top."""
 
 
 def to_html(story: transcript.Transcript) -> bytes:
@@ -29,13 +29,13 @@ def to_html(story: transcript.Transcript) -> bytes:
 
 
 def display_page(shown: transcript.ShownDisplay) -> bytes:
-    """A page with one display, to be opened by a browser."""
+    """Return a page with one display, for a browser."""
     body = f'<section class="cell"><div class="out rich">{_render_display(shown)}</div></section>'
     return _page(display_label(shown.number, shown.forms), body)
 
 
 def answer_html(text: str, displays: Iterable[Mapping[str, bytes]]) -> str:
-    """An answer and what was shown on the way, for a page that is not ours: it has no policy that keeps a frame from loading."""
+    """Return an answer and its displays for a foreign page. No frames: its policy would not stop them from loading."""
     shown = (_render_display(show_forms(number, forms), frames=False) for number, forms in enumerate(displays, 1))
     return "\n".join(f"<div>{part}</div>" for part in (render_markdown(text), *shown))
 
@@ -43,7 +43,7 @@ def answer_html(text: str, displays: Iterable[Mapping[str, bytes]]) -> str:
 def _page(title: str, body: str) -> bytes:
     style = files("pinfold.app.storage.exports").joinpath("page.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    # Pictures that are inside, and our own style. A frame inherits it, and what is in it brings a style of its own.
+    # Allow embedded pictures and our own style. A frame inherits the policy, but its content has other styles.
     allowed = "'unsafe-inline'" if "<iframe " in body else f"'sha256-{digest}'"
     policy = f"default-src 'none'; img-src data:; style-src {allowed}; base-uri 'none'; form-action 'none'"
     page = f"""<!doctype html>
@@ -209,7 +209,7 @@ def _render_display(shown: transcript.ShownDisplay, *, frames: bool = True) -> s
 
 
 def _picture(form: transcript.Form, words: str) -> str:
-    """As an image, even a drawing that holds a script runs nothing and loads nothing."""
+    """Embed a picture with `<img>`, where even an SVG with a script runs and loads nothing."""
     if form.mime not in PICTURES:
         return f'<span class="label">{escape(words)}: {escape(form.mime)}</span>'
     return f'<img alt="{escape(words)}" src="data:{form.mime};base64,{base64.b64encode(form.data).decode()}">'

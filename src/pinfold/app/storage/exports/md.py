@@ -1,6 +1,6 @@
-"""A session as markdown to be read. Pictures lie beside it as files, or inside.
+"""A session as markdown. Pictures are separate files or embedded.
 
-Markdown and HTML of unknown origin are made harmless first: nothing in them runs, loads or leads elsewhere.
+Markdown and HTML of unknown origin are sanitised: nothing in them runs, loads or links elsewhere.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 _RENDERED = 200_000
-"""Characters beyond which a text is shown as it was written: an adversary's could take for ever."""
+"""Maximum characters of markdown that is rendered; hostile input could take very long."""
 _MARKS = "[*_~`<!&"
 _MARKED = 4000
-"""The same for marks: what it takes to match them grows with their square."""
+"""Maximum markup characters; the time to match them grows quadratically."""
 _MARKUP = ("html_block", "html_inline", "image")
 _DEEPEST = 15
-"""Blocks in each other; a little further in, our reader looks no more, and another may."""
+"""Maximum nesting of blocks. A little deeper our parser stops, while another may go on."""
 _TAG_OR_PICTURE = re.compile(r"<[A-Za-z/!?]|!\[")
 _HIGHLIGHTED = 20_000
 _LANGUAGES = "python py python3 json bash sh console sql yaml toml ini diff js html css"
-"""Not any that a text may name: there are hundreds, each with patterns of its own."""
+"""The only languages that are highlighted; a text could name any of hundreds, each with its own patterns."""
 _PLAIN_TAGS = (
     "table thead tbody tfoot tr th td caption colgroup col p div span b strong i em u s code pre sub sup small br hr "
     "h1 h2 h3 h4 h5 h6 ul ol li dl dt dd blockquote"
@@ -43,18 +43,18 @@ _PLAIN = frozenset(_PLAIN_TAGS.split())
 _CELL_SPANS = {"colspan", "rowspan"}
 _ANY_TAG = re.compile(r"<(/?)([A-Za-z0-9]*)")
 _SCOPED = re.compile(r"<style scoped>[^<]*</style>")
-"""What pandas adds to every table."""
+"""The style that pandas adds to every table."""
 _DEEPEST_TAGS = 100
 _LARGEST = 500_000
 _FRAMED = 5_000_000
-"""Characters."""
+"""Maximum characters of HTML in a frame."""
 _CONNECTS = re.compile(r"<(/?)(?=link|iframe|frame|object|embed|portal|fencedframe|meta|base)", re.IGNORECASE)
-"""Of what these name a browser looks up the host, and connects to it, before a policy refuses the load."""
+"""For these tags a browser resolves the host and connects before a policy refuses the load."""
 _FRAME = "<style>body{font:14px system-ui,sans-serif;color:#1c1c1e;background:#fff;margin:8px}</style>"
 
 
 def render_markdown(text: str) -> str:
-    """Markdown as HTML. Where a link goes is told beside it; it is not one."""
+    """Render markdown as HTML. Links become text followed by their address."""
     if _is_too_much(text):
         return f"<pre>{escape(text)}</pre>"
     markdown = _renderer()
@@ -65,7 +65,7 @@ def render_markdown(text: str) -> str:
 
 
 def has_markup(text: str) -> bool:
-    """Whether a reader of this markdown finds HTML or a picture in it, with tables or without; also where it is too much to tell."""
+    """True if a parser, with or without tables, finds HTML or a picture; text too long to parse is searched."""
     if _is_too_much(text):
         return bool(_TAG_OR_PICTURE.search(text))
     return any(
@@ -86,10 +86,10 @@ def _is_too_much(text: str) -> bool:
 
 
 def highlight_code(code: str, language: str = "python") -> str:
-    """Code as HTML, without anything around it."""
+    """Highlight code as HTML, without an enclosing tag."""
     if len(code) > _HIGHLIGHTED or language not in _LANGUAGES.split():
         return escape(code)
-    # Its types are partly unknown.
+    # pygments is only partly typed.
     pygments: Any = import_module("pygments")
     lexer = import_module("pygments.lexers").get_lexer_by_name(language, stripnl=False, ensurenl=False)
     plain = import_module("pygments.formatters").HtmlFormatter(nowrap=True, classprefix="k-")
@@ -134,37 +134,37 @@ _TICKS = re.compile(r"`+")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _SPANS = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 _TICKED = 2000
-"""Beyond that code in a line is not told apart: it would take for ever."""
+"""With more backticks than this, inline code is not recognised, because it would take very long."""
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _MARKUP_CHARACTERS = re.compile(r"([\\`*_\[\]#|~])|<(?=[A-Za-z/!?])")
 
 
 def fence_code(text: str, language: str = "") -> str:
-    """A block of code, whatever is in it."""
+    """Return a fenced code block; the fence is longer than any in the text."""
     longest = max((len(run) for run in _TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def escape_markdown(text: str) -> str:
-    """Plain text: what would be markup is shown as it is."""
+    """Escape plain text so that markdown shows it unchanged."""
     return _MARKUP_CHARACTERS.sub(lambda match: f"\\{match[1]}" if match[1] else "&lt;", text)
 
 
 def block_quote(text: str) -> str:
-    """Plain text as a quote, line by line."""
+    """Return plain text as a markdown quote, line by line."""
     return keep_line_breaks("\n".join(f"> {line}".rstrip() for line in escape_markdown(text).split("\n")))
 
 
 def sanitize_markdown(text: str) -> str:
-    """Markdown as it is, but without HTML and without pictures from elsewhere."""
+    """Return the markdown with its HTML and pictures escaped."""
     kept = _escape_outside_code(text)
-    # What looks like code here may be none where blocks lie in each other: then code loses its tags as well.
+    # In nested blocks, what looks like code may not be code. If markup is left, escape tags in code as well.
     return _escape_tags(text) if has_markup(kept) else kept
 
 
 def keep_line_breaks(text: str) -> str:
-    """Markdown in which each line of a paragraph stays a line."""
+    """Return markdown in which each line of a paragraph stays a line."""
     lines = text.split("\n")
     fence = ""
     for number, (line, after) in enumerate(pairwise(text.split("\n"))):
@@ -194,7 +194,7 @@ def _escape_outside_code(text: str) -> str:
             block.append(line)
     if block:
         lines += _escape_outside_spans("\n".join(block)).split("\n")
-    # A block that is never closed would swallow what comes after it.
+    # An unclosed fence would swallow what comes after it.
     return "\n".join([*lines, fence] if fence else lines)
 
 
@@ -214,7 +214,7 @@ def _escape_tags(text: str) -> str:
 
 
 def inline_html(html: str) -> str | None:
-    """HTML with nothing but text, tables and emphasis in it; None if there is more to it, which belongs in a frame."""
+    """Return cleaned HTML if it holds only text, tables and emphasis; None if it needs a frame."""
     import nh3
 
     html = _SCOPED.sub("", html)
@@ -226,7 +226,7 @@ def inline_html(html: str) -> str | None:
 
 
 def frame_html(html: str) -> str | None:
-    """In a frame in which nothing runs; what it may load, the page's own policy says. None if it is too much."""
+    """Put HTML in a frame without scripts; the page's policy decides what it may load. None if it is too long."""
     if len(html) > _FRAMED:
         return None
     rows = html.count("<tr") + html.count("<p") + html.count("<div") // 2 + html.count("<br")
@@ -237,14 +237,14 @@ def frame_html(html: str) -> str | None:
 
 
 LONG = 24
-"""Lines of output from which on they are folded away."""
+"""Output of this many lines or more is folded."""
 _FILES = 20
 _SHOWN = 20_000
-"""Characters of one output."""
+"""Maximum characters of one output."""
 
 
 def to_md(story: transcript.Transcript, folder: str | None = None) -> tuple[bytes, Mapping[str, bytes]]:
-    """The page, and the files it names by where they lie: in `folder`, or nowhere if they are to be inside."""
+    """Return the page and its picture files by path in `folder`; without a folder, pictures are embedded."""
     page = _Page(folder)
     text = "\n\n".join([*_head(story), *(part for item in story.items for part in page.parts(item))])
     return f"{text}\n".encode("utf-8", "replace"), page.files
@@ -323,7 +323,7 @@ class _Page:
 
 
 def heading(cell: transcript.Cell) -> str:
-    """What it is called, and what became of it."""
+    """Return the cell's name and outcome."""
     name = f"Cell {cell.number}" if cell.number is not None else "Cell"
     by = ", yours" if cell.by_user else ""
     how = cell.outcome.replace("_", " ") or "no end" if cell.standing == "kept" else cell.standing
@@ -338,7 +338,7 @@ def _step(step: transcript.Step) -> Iterator[str]:
 
 
 def fold_output(text: str, label: str) -> str:
-    """Output as a block; a long one opens on demand."""
+    """Return output as a code block, folded if it is long."""
     text = cap_text(text.rstrip(), _SHOWN)
     lines = text.count("\n") + 1
     block = fence_code(text, "text")

@@ -1,6 +1,6 @@
-"""A session as a program that runs again: a Jupyter notebook (nbformat 4.5), or Python in cells (`# %%`), which any editor knows.
+"""A session as a runnable program: a Jupyter notebook (nbformat 4.5), or a Python file with `# %%` cells.
 
-The Python compiles, and running it prints the same.
+The Python file compiles, and running it prints the same output.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAY_FAIL = "raises-exception"
 _ANSWER = re.compile(r"\banswer\s*\(")
 _NAMED = re.compile(r"([A-Za-z_][\w.]*)(?::\s?(.*))?", re.DOTALL)
 _TEXT = 4000
-"""Characters of a tool's output that are shown."""
+"""Maximum characters of a tool's output."""
 
 
 def to_ipynb(story: transcript.Transcript) -> bytes:
@@ -109,12 +109,12 @@ def _cell(cell: transcript.Cell) -> Iterator[_Json]:
     source, tags = cell.code, list[str]()
     if cell.uses_servers:
         tags.append("needs-pinfold")
-        if source.lstrip().startswith("%%"):  # which must come first
+        if source.lstrip().startswith("%%"):  # a cell magic must be the first line
             yield _markdown(f"*{NEEDS_PINFOLD[2:]}*")
         else:
             source = f"{NEEDS_PINFOLD}\n{source}"
     if cell.error is not None:
-        tags.append(MAY_FAIL)  # so that a run goes on behind it
+        tags.append(MAY_FAIL)  # so that a run continues after it
     yield _code(source, outputs_of(cell, cell.number), count=cell.number, metadata={"tags": tags} if tags else {})
 
 
@@ -135,7 +135,7 @@ def _code(
 
 
 def outputs_of(cell: transcript.Cell, count: int | None = None) -> list[_Json]:
-    """As a notebook keeps them; `count` is what it calls the cell."""
+    """Return the outputs in notebook format; `count` is the execution count."""
     outputs: list[_Json] = [
         {"output_type": "stream", "name": name, "text": text}
         for name, text in (("stdout", cell.stdout), ("stderr", cell.stderr))
@@ -153,7 +153,7 @@ def outputs_of(cell: transcript.Cell, count: int | None = None) -> list[_Json]:
 
 
 def bundle(shown: transcript.ShownDisplay) -> dict[str, Json]:
-    """Its forms as JSON: text as it is, bytes as base64, JSON as itself."""
+    """Return a MIME bundle: text as it is, bytes as base64, JSON as JSON."""
     return {mime: _value(form) for mime, form in shown.forms.items()}
 
 
@@ -171,9 +171,9 @@ def _encode_base64(form: transcript.Form) -> str:
 
 
 def split_error(error: str) -> tuple[str, str]:
-    """The name of an exception and its words, from a traceback; else all of it as words."""
+    """Return the exception's name and message from a traceback; without one, `Error` and the whole text."""
     lines = error.rstrip("\n").split("\n")
-    # It stands behind the last frame; its own words may have several lines.
+    # The exception follows the last frame; its message may have several lines.
     ends = [
         place for place in range(1, len(lines)) if lines[place - 1].startswith(" ") and not lines[place].startswith(" ")
     ]
@@ -183,7 +183,7 @@ def split_error(error: str) -> tuple[str, str]:
 
 _ENDS = re.compile(r"\r\n|\r|\n")
 _VALUE = 1000
-"""Characters of a value that stand below its cell."""
+"""Maximum characters of a value shown below its cell."""
 _AWAIT = '''\
 def _run_awaiting(code):
     """Run a cell that awaits at its top level."""
@@ -198,7 +198,7 @@ def to_py(story: transcript.Transcript) -> bytes:
     cells = {id(cell): _program(cell) for cell in story.path}
     later = sorted({name for program in cells.values() for name in program.future})
     models = f", {', '.join(story.models)}" if story.models else ""
-    # The first two lines are ours: a text there could name another encoding.
+    # The first two lines must be ours, because other text there could declare an encoding.
     about = f"Exported from a Pinfold session.\n# {story.title}\n\nSession {story.session}{models}."
     parts = [_comment_cell(about)]
     setup = [f"from __future__ import {', '.join(later)}"] if later else []
@@ -256,7 +256,7 @@ def _program(cell: transcript.Cell) -> _Program:
     future: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-            # Belongs to the beginning of the file. The others have been true for long, or are a joke.
+            # Move it to the start of the file. Future imports other than `annotations` have no effect any more.
             future += [alias.name for alias in node.names if alias.name == "annotations"]
             for line in range(node.lineno - 1, node.end_lineno or node.lineno):
                 lines[line] = f"# {lines[line]}"
@@ -269,7 +269,7 @@ def _program(cell: transcript.Cell) -> _Program:
 
 
 def _wrap_top_level_await(cell: transcript.Cell) -> _Program | None:
-    """A cell that awaits at its top level, if that is all there is to it."""
+    """Wrap a cell whose only obstacle is a top-level `await`; None for other cells."""
     if cell.error is not None or _try_compile(cell.code, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT) is None:
         return None
     readable = "\\" not in cell.code and "'''" not in cell.code and printable(cell.code) == cell.code
@@ -282,7 +282,7 @@ def _comment_out_cell(cell: transcript.Cell, why: str) -> _Program:
 
 
 def _keep_until_failure(cell: transcript.Cell, tree: ast.Module, lines: list[str]) -> list[str]:
-    """The statements that came to their end; the rest as a comment."""
+    """Return the lines of the statements that completed, and the rest as a comment."""
     name, words = split_error(cell.error) if cell.error else (cell.outcome, "")
     found = re.search(rf'File "<cell {cell.number}>", line (\d+)', cell.error or "")
     failed = int(found[1]) if found else 1
@@ -294,7 +294,7 @@ def _keep_until_failure(cell: transcript.Cell, tree: ast.Module, lines: list[str
 
 def _try_compile(code: str, flags: int) -> ast.Module | None:
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what the compiler thinks of it, its author was told
+        warnings.simplefilter("ignore")  # the author has seen the compiler's warnings
         compile(code, "<cell>", "exec", flags, dont_inherit=True)
         return ast.parse(code)
     return None

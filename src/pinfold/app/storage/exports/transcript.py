@@ -1,7 +1,7 @@
-"""A session as a story to be told elsewhere: from its events and blobs to prompts, answers, cells and what they showed.
+"""The transcript of a session, the source of every export: prompts, answers, cells and displays, from events and blobs.
 
-Pure. What every export is made of is cleaned here, once: no secrets, and no text that steers or hides. Code stays as it is but
-for secrets, because it is to be run again.
+Pure. All text is cleaned here, once, of secrets and of characters that steer a terminal or hide text. From code only
+secrets are removed, because it is to be run again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pinfold.sandbox import Display
 from pinfold.text import first_line, presentable_line, redact
 
 ReadBlob: TypeAlias = Callable[[events.BlobId], bytes]
-"""Raises PinfoldError for what is not there."""
+"""Reads a blob. Raises PinfoldError if it is missing."""
 Standing: TypeAlias = Literal["kept", "undone", "not run"]
-"""Of a cell or a call: its effects are there, are there no more, or never were."""
+"""Whether the effects of a cell or call are in force, were undone, or never happened."""
 _Talk: TypeAlias = (
     events.UserSpoke | events.ModelReplied | events.TurnEnded | events.TurnFailed | events.TurnInterrupted
 )
@@ -38,7 +38,7 @@ _SERVERS = re.compile(r"^\s*(?:from|import)\s+servers\b|\bservers\.\w", re.MULTI
 
 
 PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp", "image/svg+xml": "svg"}
-"""Each with what a file of it is called."""
+"""File suffix of each picture type."""
 _SUFFIXES = {
     **PICTURES,
     "text/html": "html",
@@ -64,10 +64,10 @@ class Form(Struct, frozen=True, kw_only=True):
 
 
 class ShownDisplay(Struct, frozen=True, kw_only=True):
-    """A display, with the forms of it that are still there."""
+    """A display with those of its forms that still exist."""
 
     number: int
-    """Counted over all displays of the session, from 1."""
+    """Index among all displays of the session, from 1."""
     forms: Mapping[str, Form]
 
 
@@ -81,18 +81,18 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """A call of a tool."""
+    """A tool call."""
 
     tool: str
     args: str
-    """As JSON."""
+    """The arguments as JSON."""
     about: str = ""
-    """The argument that says most, in a line."""
+    """The most telling argument, in one line."""
     standing: Standing = "not run"
     outcome: str = ""
     text: str = ""
     files: tuple[str, ...] = ()
-    """`added report.csv`, of the workspace."""
+    """Changes to workspace files, such as `added report.csv`."""
 
 
 class Cell(Struct, frozen=True, kw_only=True):
@@ -101,19 +101,19 @@ class Cell(Struct, frozen=True, kw_only=True):
     standing: Standing = "not run"
     by_user: bool = False
     outcome: str = ""
-    """Empty while it has no end."""
+    """Empty if the cell has not finished."""
     why: str = ""
-    """It was not run."""
+    """Why the cell was not run."""
     stdout: str = ""
     stderr: str = ""
     value: str | None = None
     error: str | None = None
     notices: tuple[str, ...] = ()
     result: ShownDisplay | None = None
-    """The value, where there is more of it than text."""
+    """The value, if it has other forms than text."""
     displays: tuple[ShownDisplay, ...] = ()
     calls: tuple[Step, ...] = ()
-    """Made by its code."""
+    """Calls made by the cell's code."""
     files: tuple[str, ...] = ()
     uses_servers: bool = False
     took_s: float = 0.0
@@ -141,12 +141,12 @@ class Transcript(Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> tuple[Cell, ...]:
-        """The cells whose effects are there, in their order."""
+        """The cells whose effects are in force, in order."""
         return tuple(cell for cell in self.cells if cell.standing == "kept")
 
 
 def build_transcript(entries: Sequence[events.Entry], blob: ReadBlob) -> Transcript:
-    """Whatever the events are, and in whatever order, this is told of them."""
+    """Build the transcript. Never fails on odd or unordered events."""
     state = fold(entries)
     telling = _TranscriptBuilder(blob, state.undone)
     for entry in entries:
@@ -170,19 +170,19 @@ def is_text(mime: str) -> bool:
 
 
 def best_of(mimes: Iterable[str]) -> str | None:
-    """The form that says most to a person; plain text last."""
+    """Return the best form for a person; plain text comes last."""
     there = [*mimes]
     plain_last = sorted(there, key=lambda mime: mime == "text/plain")
     return next((mime for mime in (*_BEST, *plain_last) if mime in there), None)
 
 
 def suffix_of(mime: str) -> str:
-    """What a file of it is called, without the dot."""
+    """Return the file suffix, without the dot."""
     return _SUFFIXES.get(mime, "json" if mime.endswith("+json") else "bin")
 
 
 def size_of(data: bytes) -> tuple[int, int] | None:
-    """Width and height of a picture, where they stand at a fixed place."""
+    """Return width and height of a PNG or GIF, whose sizes are at a fixed offset."""
     if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR" and len(data) >= 24:
         return struct.unpack(">II", data[16:24])
     if data[:6] in (b"GIF87a", b"GIF89a") and len(data) >= 10:
@@ -191,7 +191,7 @@ def size_of(data: bytes) -> tuple[int, int] | None:
 
 
 def display_label(number: int, forms: Mapping[str, Form]) -> str:
-    """`display 3: image/png 640x480`."""
+    """Return a label such as `display 3: image/png 640x480`."""
     best = best_of(forms)
     if best is None:
         return f"display {number}: not there any more"
@@ -201,7 +201,7 @@ def display_label(number: int, forms: Mapping[str, Form]) -> str:
 
 
 def displays_in(entries: Iterable[events.Entry]) -> list[events.DisplayRef]:
-    """All of a session's, in the order of their numbers: the first is number 1."""
+    """Return all displays of a session in order; the first is number 1."""
     return [
         display
         for entry in entries
@@ -211,7 +211,7 @@ def displays_in(entries: Iterable[events.Entry]) -> list[events.DisplayRef]:
 
 
 def display_form(entries: Iterable[events.Entry], blob: ReadBlob, number: int, mime: str | None = None) -> Form:
-    """One display of a session in the form that says most, or in the one that is asked for. Raises ConfigError."""
+    """Return a display in its best form, or in the form `mime`. Raises ConfigError."""
     there = displays_in(entries)
     if not 1 <= number <= len(there):
         has = f"has {len(there)}, counted from 1" if there else "has none"
@@ -225,7 +225,7 @@ def display_form(entries: Iterable[events.Entry], blob: ReadBlob, number: int, m
 
 
 def form_of(mime: str, data: bytes) -> Form:
-    """Without secrets, where it is text."""
+    """Return a form, with secrets removed if it is text."""
     if is_text(mime):
         data = redact(data.decode("utf-8", "replace")).encode()
     return Form(mime=presentable_line(mime), data=data)
@@ -240,7 +240,7 @@ class _TranscriptBuilder:
         self._blob = blob
         self._undone = undone
         self._items: dict[object, Item] = {}
-        """By action or event number, in the order they began."""
+        """Items by action id or event number, in the order they began."""
         self._parents: dict[events.ActionId, events.ActionId] = {}
         self._turns: dict[object, events.TurnId] = {}
         self._forgotten: set[events.TurnId] = set()
@@ -305,7 +305,7 @@ class _TranscriptBuilder:
 
     def _add(self, key: object, item: Item, turn: events.TurnId | None) -> None:
         self._items[key] = item
-        # The words of a turn that is taken back leave the export; its cells stay, and say whether they were undone.
+        # The text of a forgotten turn is left out of the export. Its cells stay and say whether they were undone.
         if turn is not None and not isinstance(item, Cell | Step):
             self._turns[key] = turn
 
@@ -348,11 +348,11 @@ class _TranscriptBuilder:
                 pass
 
     def _end_step(self, id_: events.ActionId, step: Step) -> None:
-        """A call that a cell made is told with the cell."""
+        """Finish a call; a call made by a cell moves into that cell."""
         parent = self._items.get(self._parents[id_]) if id_ in self._parents else None
         if isinstance(parent, Cell):
             del self._items[id_]
-            if step.tool != _ANSWER:  # which is told as one
+            if step.tool != _ANSWER:  # its text is the turn's answer
                 runs = runs_in(step.text) if step.tool == START else ()
                 lines = (f"sub-agent {run['line']}: {run.get('answer', '')}" for run in runs)
                 notices = (*parent.notices, *lines)
@@ -366,7 +366,7 @@ class _TranscriptBuilder:
         split = split_observation(self._whole(event), value=event.value, error=event.error, shown=words)
         shown = [show_forms(number, forms) for number, forms in enumerate(raw, self._displays + 1)]
         self._displays += len(raw)
-        # The last expression comes as a display too, where it is more than text.
+        # A last expression with forms besides text is also the last display.
         plain = raw[-1].get("text/plain") if raw else None
         is_value = plain is not None and plain.decode("utf-8", "replace") == event.value
         result = shown[-1] if is_value else None
@@ -387,7 +387,7 @@ class _TranscriptBuilder:
         )
 
     def _whole(self, event: events.ActionFinished) -> str:
-        """All of its output, also where that was too long for the event."""
+        """Return the whole output, from the blob if it was too long for the event."""
         data = self._read(event.blobs[0]) if event.blobs else None
         return event.observation if data is None else data.decode("utf-8", "replace")
 
@@ -398,6 +398,6 @@ class _TranscriptBuilder:
             return None
 
     def _read_display(self, display: events.DisplayRef) -> dict[str, bytes]:
-        # No session can show another mime type, but a log from elsewhere can hold it.
+        # Pinfold records no other MIME types, but an imported log can hold them.
         known = {mime: self._read(id_) for mime, id_ in display.mime.items() if _MIME.fullmatch(mime)}
         return {mime: data for mime, data in known.items() if data is not None}

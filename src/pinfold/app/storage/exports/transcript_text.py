@@ -1,7 +1,7 @@
-"""Texts of a transcript: what a cell printed, taken out of what the model saw of it, and replies without their code.
+"""Texts of a transcript: a cell's output extracted from its observation, and replies without their code.
 
-`split_observation` is the inverse of `observations.observation`: old logs hold nothing else. Everything is cleaned of secrets
-and of characters that steer or hide.
+`split_observation` is the inverse of `observations.observation`, because old logs hold nothing else. Everything is cleaned
+of secrets and of characters that steer a terminal or hide text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pinfold.events import CallTool, ModelReplied
 from pinfold.text import NO_OUTPUT, cap_text, presentable, redact
 
 SHOWN = 1_000_000
-"""Characters of one text that are exported."""
+"""Maximum characters of one exported text."""
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 _FENCED = re.compile(r"(?P<run>```+|~~~+)[^\n`]*\n(?P<body>.*?)(?:\n?(?P=run)\n?|\Z)", re.DOTALL)
 _TAGGED = re.compile(
@@ -27,9 +27,9 @@ _TAGGED = re.compile(
 _OBJECT = re.compile(r"^[ \t]*(?=[{\[])", re.MULTILINE)
 _JSON = json.JSONDecoder(strict=False)
 _OBJECTS = 64
-"""Places of a reply where JSON is looked for."""
+"""Maximum places in a reply where JSON is looked for."""
 _OWN_NOTICES = re.compile(rf"(?:\n?\[(?:{'|'.join(LAST_WORDS)})[^\n]*\])+\Z")
-"""Lines that no program is likely to print by chance."""
+"""Trailing notices of Pinfold, which no program is likely to print by chance."""
 
 
 class PrintedOutput(Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class PrintedOutput(Struct, frozen=True, kw_only=True):
 
 
 def split_observation(whole: str, *, value: str | None, error: str | None, shown: Iterable[str] = ()) -> PrintedOutput:
-    """`whole` is all of the observation; `shown` what stands in it for each display."""
+    """Split an observation into its parts. `shown` are the words in it that describe each display."""
     text = whole.rstrip("\n")
     if not text or text == NO_OUTPUT:
         return PrintedOutput()
@@ -54,7 +54,7 @@ def split_observation(whole: str, *, value: str | None, error: str | None, shown
 
 
 def _split_off_end(text: str, last: str | None) -> tuple[str, tuple[str, ...]]:
-    """What stands before `last`, and the notices behind it."""
+    """Return the text before `last`, and the notices after it."""
     wanted = (last or "").rstrip("\n")
     if not wanted:
         found = _OWN_NOTICES.search(text)
@@ -83,7 +83,7 @@ def _lines(text: str) -> str:
 
 
 def remove_code(event: ModelReplied) -> str:
-    """A reply without the code it runs, which is told as a cell, and without calls that were read out of its text."""
+    """Return a reply without the code it runs, which the transcript shows as a cell, and without calls in its text."""
     calls = (CallTool(tool=call.tool, args=call.args) for call in event.actions)
     codes = {code for call in calls if (code := str(call.given.get("code", "")).strip())}
     text = event.text
@@ -95,12 +95,12 @@ def remove_code(event: ModelReplied) -> str:
 
 
 def _is_one_of(body: str, codes: set[str]) -> bool:
-    """The code itself, or a call written as JSON that holds it."""
+    """True if the text is one of the codes, or a JSON call that holds one."""
     return body.strip() in codes or not _remove_objects(body, codes).strip()
 
 
 def _remove_objects(text: str, codes: set[str]) -> str:
-    """Without JSON at the beginning of a line that holds one of the codes."""
+    """Remove JSON values that start a line and hold one of the codes."""
     for found in reversed([*_OBJECT.finditer(text)][:_OBJECTS]):
         try:
             value, end = _JSON.raw_decode(text, found.end())
@@ -129,7 +129,7 @@ def clean_text(text: str) -> str:
     if "\x1b" in text:
         text = _COLOURS.sub("", text)
     if "\r" in text:
-        # What a progress bar wrote over itself: the last of it counts, as on a screen.
+        # Where a progress bar overwrote its line, keep the last version, as a screen does.
         text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return presentable(cap_text(redact(text), SHOWN) if len(text) > SHOWN else text)
 
