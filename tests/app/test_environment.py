@@ -124,7 +124,7 @@ async def test_an_approved_package_is_installed_and_stays_with_the_session(
         assert (await resumed.run("still?")).text == "yes"
 
 
-@pytest.mark.parametrize(("mode", "seen"), [("auto", "nobody is there to ask"), ("full", "installed heron 1.0")])
+@pytest.mark.parametrize(("mode", "seen"), [("auto", "no user can be asked"), ("full", "installed heron 1.0")])
 async def test_unattended_a_package_is_installed_in_mode_full_only(
     index: Index, workspace: Path, script: Any, mode: Any, seen: str
 ) -> None:

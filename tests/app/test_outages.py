@@ -35,7 +35,7 @@ async def test_an_answer_names_the_model_the_tool_and_the_network_it_did_without
         {"calls": [{"tool": "rates", "args": {"currency": "EUR"}}]},
         cell(FETCH),
         {
-            "expect": "[example.com:80 was not reached: code wants example.com:80, and nobody is there to ask]",
+            "expect": "[example.com:80 was not reached: code wants example.com:80, and no user can be asked]",
             "text": "About 1.1, from memory.",
         },
         name="second.jsonl",

@@ -37,6 +37,6 @@ def test_a_file_in_the_way_of_a_folder_is_left_alone(tmp_path: Path) -> None:
     from pinfold.sandbox.guards.protected_files import write_protected_file
 
     scene = Scene.made(tmp_path)
-    with pytest.raises(FileRefused, match="something on the way to it is no folder"):
+    with pytest.raises(FileRefused, match="a parent of it is not a folder"):
         write_protected_file("AGENTS.md/x", b"no", scene.workspace)
     assert (scene.workspace / "AGENTS.md").read_bytes() == b"inside"

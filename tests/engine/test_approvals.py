@@ -109,7 +109,7 @@ async def test_an_answer_about_other_bytes_is_refused() -> None:
     async with life(SCRIPT, hands=hands, unattended=False) as session:
         request = await asking(session)
         other = digest_of(request.id, CallTool(tool="send", args={"to": "eve"}))
-        with pytest.raises(CommandRefused, match="is about other content than what was answered"):
+        with pytest.raises(CommandRefused, match="has other content than the one that was answered"):
             await session.submit(Decide(id=request.id, digest=other, verdict="allow"))
         assert session.core.state.open[request.id].stage == "asking"
         assert hands.began == []
@@ -203,12 +203,12 @@ async def test_with_nobody_there_asking_is_denying_on_record() -> None:
                 id=ActionId("a1"),
                 verdict="deny",
                 by="nobody",
-                words="send runs outside the sandbox; what it does may not be undone, and nobody is there to ask",
+                words="send runs outside the sandbox; what it does may not be undone, and no user can be asked",
             ),
         ]
     )
     assert [event.observation for event in session.all(ActionFinished)] == snapshot(
-        ["This was not run: send runs outside the sandbox; what it does may not be undone, and nobody is there to ask"]
+        ["This was not run: send runs outside the sandbox; what it does may not be undone, and no user can be asked"]
     )
 
 

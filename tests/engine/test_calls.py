@@ -101,8 +101,8 @@ async def test_what_a_cell_got_is_not_told_to_the_model() -> None:
     ("mode", "outcome", "words"),
     [
         ("read-only", "denied", "the mode is read-only"),
-        ("ask", "denied", "nobody is there to ask"),
-        ("auto", "denied", "nobody is there to ask"),
+        ("ask", "denied", "no user can be asked"),
+        ("auto", "denied", "no user can be asked"),
         ("full", "ok", "sent to ann"),
     ],
 )

@@ -439,7 +439,7 @@ async def test_a_session_can_be_renamed() -> None:
 
 async def test_there_must_be_a_turn_to_go_on_with() -> None:
     async with life() as session:
-        with pytest.raises(CommandRefused, match="there is no turn to go on with"):
+        with pytest.raises(CommandRefused, match="there is no interrupted turn to continue"):
             await session.submit(Continue())
 
 

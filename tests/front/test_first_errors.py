@@ -63,7 +63,7 @@ CASES = {
         args=("run", "--model", "gpt-5", "hello"),
         env={"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None},
         code=2,
-        words=("openai wants a key: set OPENAI_API_KEY",),
+        words=("openai needs a key: set OPENAI_API_KEY",),
     ),
     "a server that is not there": Case(
         args=("run", "--model", "http://127.0.0.1:{closed}/v1#m", "hello"),

@@ -102,21 +102,18 @@ PAGE = b"<!DOCTYPE html><html><title>Welcome to nginx!</title></html>"
         ),
         (
             Says(steps=(PAGE,), kind="text/html; charset=utf-8"),
-            "{url}/v1/chat/completions answers with something else than a chat reply (a web page); is the URL right?",
+            "{url}/v1/chat/completions did not answer with a chat reply (a web page); is the URL right?",
             (404, False, None, ""),
         ),
         (
             Says(steps=(b"Ollama is running",), kind="text/plain"),
-            (
-                "{url}/v1/chat/completions answers with something else than a chat reply (Ollama is running); "
-                "is the URL right?"
-            ),
+            ("{url}/v1/chat/completions did not answer with a chat reply (Ollama is running); is the URL right?"),
             (404, False, None, ""),
         ),
         (
             Says(steps=(b'{"status": "ok"}',), kind="application/json"),
             (
-                "{url}/v1/chat/completions answers with something else than a chat reply (there are no choices in it); "
+                "{url}/v1/chat/completions did not answer with a chat reply (there are no choices in it); "
                 "is the URL right?"
             ),
             (404, False, None, ""),

@@ -66,7 +66,7 @@ def test_a_key_goes_only_to_the_provider_it_is_for() -> None:
 
 
 def test_a_missing_key_is_named() -> None:
-    with pytest.raises(NoKey, match="google wants a key: set GEMINI_API_KEY or GOOGLE_API_KEY"):
+    with pytest.raises(NoKey, match="google needs a key: set GEMINI_API_KEY or GOOGLE_API_KEY"):
         key_for(parse_model_name("gemini-2.5-pro"), Access())
     assert key_for(parse_model_name("gemini-2.5-pro"), Access(keys={"GOOGLE_API_KEY": "k"})) == "k"
 

@@ -292,7 +292,7 @@ async def test_an_ollama_that_does_not_run_is_told_with_the_way_to_start_it() ->
         (lines(line("Hel"), {"error": "llama runner died"}), "llama runner died", None),
         (lines({"error": "busy", "status": 503}), "503 Service Unavailable: busy", 503),
         (Says(steps=(b'{"message": {"content": "a"}}\n{oops\n',)), "the reply broke off", None),
-        (lines({"ok": True}), "answers with something else than a chat reply", 404),
+        (lines({"ok": True}), "did not answer with a chat reply", 404),
         (failing(500, {"error": "out of memory"}), "500 Internal Server Error: out of memory", 500),
         (
             failing(400, {"error": "option 'top_k' must be an integer"}),

@@ -301,8 +301,8 @@ async def test_a_forged_call_is_heard_as_any_other(session: Session, host: Host)
     [
         ("forged(1, id=99)", "answered request 99"),
         ("forged(1, id=1)", "answered request 1"),
-        ("forged(2)", "its call is not one"),
-        ("forged(1, tool='')", "its call is not one"),
+        ("forged(2)", "its call is malformed"),
+        ("forged(1, tool='')", "its call is malformed"),
         ("forged(1, status='drop')", "dropped a call that it never made"),
         (f"forge({{'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}}, b' ' * {CALL_BYTES + 1})", "bytes"),
         ("forge({'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}, b'[]')", "have no names"),

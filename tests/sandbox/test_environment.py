@@ -295,7 +295,7 @@ OLD = '{"version": [3, 9, 1], "implementation": "cpython", "flags": "", "machine
     ("program", "words"),
     [
         ("exit 3", "does not run as Python 3: exit code 3"),
-        ("echo hello", "does not run as Python 3: it answered nonsense"),
+        ("echo hello", "does not run as Python 3: its answer was not understood"),
         (f"echo '{OLD}'", "is Python 3.9.1; cells need 3.11 or newer"),
     ],
 )
@@ -346,7 +346,7 @@ def test_what_code_of_a_session_could_have_put_in_place_of_a_python_is_not_run(
         check_python(python, writable=[workspace])
     assert not ran.exists()
     if target == "evil":
-        with pytest.raises(EnvironmentFailed, match="answered nonsense"):
+        with pytest.raises(EnvironmentFailed, match="sent an invalid answer"):
             check_python(python)
         assert ran.exists()  # where nobody could have put it, it is
 

@@ -216,7 +216,7 @@ async def test_other_kinds_of_tables_are_read(session: Session, view: Callable[.
     assert (await view("a.parquet", "shape")).startswith("1,000 rows, 1 column, ")
     assert "499.5" in await view("a.parquet", "stats")
     assert await view("book.xlsx") == (
-        "code  sum  day\n007   1.5  2024-01-02\nx     2.0  2024-01-03\n[sheet Sales; also Other, to be had as FILE#SHEET]"
+        "code  sum  day\n007   1.5  2024-01-02\nx     2.0  2024-01-03\n[sheet Sales; also Other, open them as FILE#SHEET]"
     )
     assert (await view("book.xlsx#Other")).startswith("only\n3\n")
     assert "[2 rows, 3 columns; sheet Sales" in await view("book.xlsx", "columns")

@@ -126,7 +126,7 @@ HTTP = HEAD + "parameters: {a: string}\nhttp:\n  url: https://h.example/{a}\n"
         ("- a", "should be an object, not a list"),
         ("", "should be an object, not nothing"),
         ("a: [", "line 1: "),
-        ("a: 1\na: 2", "line 2: the key 'a' stands there twice"),
+        ("a: 1\na: 2", "line 2: the key 'a' is given twice"),
         ("a: &x 1\nb: *x", "line 2: an alias (*name) is not taken; write the value out"),
         ("a: !!python/object/apply:os.system [id]", "line 1: could not determine a constructor for the tag"),
         ("1: x", "each key should be a text; put it in quotes"),

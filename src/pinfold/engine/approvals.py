@@ -128,7 +128,7 @@ async def _wait_for_decision(core: Core, id_: ActionId) -> None:
     while (item := core.state.open[id_]).stage == "asking":
         if core.unattended and not (item.asked and item.asked.caller):
             is_question = item.asked is not None and item.asked.question
-            words = _UNATTENDED if is_question else f"{item.reason}, and nobody is there to ask"
+            words = _UNATTENDED if is_question else f"{item.reason}, and no user can be asked"
             await core.record(ApprovalDecided(id=id_, verdict="deny", by="nobody", words=words))
         else:
             await core.wait_for_change()

@@ -60,7 +60,7 @@ _UNKNOWN = (
     "It was not run again; check before repeating it."
 )
 _NOT_RUN = "This was not run: the turn was cut off before it."
-_BUSY = "something runs in this session; interrupt it, or wait for its end"
+_BUSY = "this session is busy; interrupt it, or wait until it finishes"
 _INTERRUPTED = "This was interrupted."
 _Run: TypeAlias = Callable[[], Awaitable[Performed | None]]
 
@@ -121,7 +121,7 @@ class Engine:
                 self._take(command.turn, partial(self._say, command))
             case Continue():
                 if self.core.state.turn is None:
-                    raise CommandRefused("there is no turn to go on with")
+                    raise CommandRefused("there is no interrupted turn to continue")
                 self._take(self.core.state.turn.id, self._continue)
             case Execute():
                 self._take(command.id, partial(self._execute, command))
@@ -332,7 +332,7 @@ class Engine:
                 raise CommandRefused(f"no approval is waiting for {decide.id}; it was answered already or never asked")
             asked = item.asked
             if decide.digest != asked.digest:
-                raise CommandRefused(f"the approval for {decide.id} is about other content than what was answered")
+                raise CommandRefused(f"the approval for {decide.id} has other content than the one that was answered")
             if decide.verdict == "allow" and decide.scope != "once":
                 if not asked.pattern:
                     raise CommandRefused(f"{decide.id} can only be allowed once")
@@ -365,11 +365,13 @@ def way_back(state: State, command: Undo | Rewind | Redo) -> tuple[Undo | Redo |
                 raise CommandRefused(f"this session has no turn {command.turn}")
             with_chat = what in ("all", "chat")
             if with_chat and not turns[place].messages:
-                raise CommandRefused("the conversation was begun anew since that turn; files and variables can go back")
+                raise CommandRefused(
+                    "the conversation was cleared after that turn; only files and variables can go back"
+                )
             event = replace(event, what=what, forgotten=tuple(turn.id for turn in turns[place:]) if with_chat else ())
             then = turns[place].cells_before
             if what != "chat" and any(cell > then for cell in state.path):
                 return Undo(to=max((cell for cell in state.path if cell <= then), default=0), what=what), event
             if not with_chat:
-                raise CommandRefused("no cell has run since before that turn")
+                raise CommandRefused("there is nothing to undo: no cell has run since that turn began")
             return None, replace(event, what="chat")

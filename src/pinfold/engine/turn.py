@@ -148,7 +148,7 @@ async def _progress(core: Core, turn: Turn) -> Turn:
     if stronger is None:
         again = f"making the same error: {turn.error}" if turn.error else "doing the same thing with the same result"
         raise TurnStopped(f"stopped: the model keeps {again}")
-    await core.record(Noticed(text=f"{turn.model} goes round in circles; {stronger.name} goes on from here"))
+    await core.record(Noticed(text=f"{turn.model} keeps repeating itself; {stronger.name} continues from here"))
     return turn
 
 

@@ -111,7 +111,7 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
     key = key_for(meant, access)
     if meant.provider in DIRECT:
         _check_sdk(meant.provider)
-        return f"{meant.provider} wants a key, and one is set; it is not asked"
+        return f"{meant.provider} needs a key, and one is set (not tested)"
     from pinfold.model.wire.http import Patience, Wire
     from pinfold.model.wire.payload import a_text, objects_in
 

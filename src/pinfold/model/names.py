@@ -295,7 +295,7 @@ def key_for(meant: ModelRef, access: Access) -> str | None:
     # A server that the user put in the provider's place may need no key.
     if not wanted or (service and (service.is_local or access.keys.get(service.address))):
         return None
-    raise NoKey(f"{meant.provider} wants a key: set {' or '.join(wanted)}, or choose another model")
+    raise NoKey(f"{meant.provider} needs a key: set {' or '.join(wanted)}, or choose another model")
 
 
 def key_hint(meant: ModelRef, access: Access) -> str:

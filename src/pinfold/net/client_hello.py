@@ -116,7 +116,7 @@ class Greeting:
         except ValueError:
             raise self._unreadable() from None
         if _ENCRYPTED_HELLO in extensions:
-            raise Refused(f"the TLS greeting to {self._destination} hides whom it is for")
+            raise Refused(f"the TLS greeting to {self._destination} encrypts the server's name (ECH)")
         if name is None:
             raise Refused(f"the TLS greeting to {self._destination} names no server")
         self._check(name, "the TLS greeting")

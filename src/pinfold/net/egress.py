@@ -256,7 +256,7 @@ class Egress:
             with anyio.fail_after(self._limits.gate_s):
                 return await self._gate(destination, how)
         except TimeoutError:
-            return f"nobody allowed {destination} within {self._limits.gate_s:g} s"
+            return f"{destination} was not allowed within {self._limits.gate_s:g} s"
         except Exception:  # noqa: BLE001 - the caller's own code: whatever it raises, nothing may pass
             _log.exception("the gate failed for %s", destination)
             return f"{destination} could not be asked about"

@@ -27,7 +27,7 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^#]*)(?:#.*)?", re.DOTALL)
 _PRINTABLE = re.compile(r"[!-~]*")
 _CARRIES_IPV4 = {
-    IPv6Network("::ffff:0:0/96"): "an IPv4 address in IPv6 clothes",
+    IPv6Network("::ffff:0:0/96"): "an IPv4-mapped IPv6 address",
     IPv6Network("::ffff:0:0:0/96"): "a translated IPv4 address",
     IPv6Network("64:ff9b::/96"): "a NAT64 address",
     IPv6Network("64:ff9b:1::/48"): "a NAT64 address",

@@ -80,7 +80,7 @@ def parse_status(raw: bytes) -> tuple[int, bytes]:
 def _lines(raw: bytes) -> list[bytes]:
     lines = raw.split(b"\r\n")
     if any(b"\r" in line or b"\n" in line for line in lines):
-        raise BadRequest("a line ends with half of a line end")
+        raise BadRequest("a line ends with a lone CR or LF")
     if any(line.startswith((b" ", b"\t")) for line in lines):
         raise BadRequest("a header goes on in the next line")
     if len(lines) > HEADERS + 1:
@@ -93,7 +93,7 @@ def _headers(lines: list[bytes]) -> list[tuple[str, str]]:
     for line in lines:
         found = _HEADER.fullmatch(line)
         if found is None:
-            raise BadRequest("a header is none: it has no plain name, or a control character in it")
+            raise BadRequest("a header is invalid: its name is malformed, or it has a control character")
         headers.append((found[1].decode("ascii"), found[2].decode("latin-1").rstrip(" \t")))
     names = [name.lower() for name, _ in headers]
     for name in _ONCE:
@@ -201,11 +201,11 @@ class Line:
         """Receive up to the empty line, which is consumed; None if the other end hangs up first. Raises BadRequest."""
         while True:
             if self._held and not 0x41 <= self._held[0] <= 0x5A:
-                raise BadRequest("this is no HTTP; an HTTP proxy is all there is here, no SOCKS")
+                raise BadRequest("this is not HTTP; this proxy speaks HTTP, not SOCKS")
             at = self._held.find(b"\r\n\r\n")
             # Line ends must be unambiguous even before the whole head is there.
             if _HALF_END.search(self._held, 0, at if at >= 0 else max(0, len(self._held) - 1)):
-                raise BadRequest("a line ends with half of a line end")
+                raise BadRequest("a line ends with a lone CR or LF")
             if at >= 0:
                 head = bytes(self._held[:at])
                 del self._held[: at + 4]

@@ -289,7 +289,7 @@ def _reason(action: Action, facts: Facts, row: Row, script: Script | None) -> st
         return f"{tool} would run on this machine itself, outside any sandbox"
     if row is PROTECTED:
         return (
-            f"{tool} would change {target or 'a protected file'}, which steers the agent, or another program of yours"
+            f"{tool} would change {target or 'a protected file'}, which controls the agent or another program of yours"
         )
     if row is PACKAGES:
         what = f"the package {target}" if target else "a package"

@@ -217,7 +217,7 @@ async def test_a_tool_that_changed_is_not_called_by_a_session_that_only_knows_wh
 ) -> None:
     await changed_since(workspace, script, folder)
     events = await run(workspace, script, calls("notes.note", text="a"), mode="full")
-    assert "describes it otherwise than when the user agreed to it; nothing was called" in seen(events)[0]
+    assert "has changed this tool since the user agreed to it; nothing was called" in seen(events)[0]
     assert kept(folder) == []
 
 
@@ -431,7 +431,7 @@ async def test_a_form_of_a_server_is_filled_in_by_the_user(workspace: Path, scri
         [
             (True, "notes asks: Who are you?\nname: Name"),
             (True, "notes asks: Who are you?\nage: Age"),
-            (True, "notes asks: Who are you?\nage: Age\n(a whole number is wanted)"),
+            (True, "notes asks: Who are you?\nage: Age\n(enter a whole number)"),
             (True, "notes asks: Who are you?\nlikes: Likes: (else False)"),
         ]
     )
@@ -465,7 +465,7 @@ async def test_with_nobody_there_a_server_gets_no_answer_of_any_kind(
     # In mode auto, policy asks about the model's words, and nobody is there to say yes.
     FilePins(load_servers().specs).trust("notes")
     events = await run(workspace, script, thinking, mode="auto")
-    assert "nobody is there to ask" in seen(events)[-1]
+    assert "no user can be asked" in seen(events)[-1]
 
 
 async def test_words_of_the_model_are_given_to_a_server_only_after_a_yes_and_are_paid_for_on_record(

@@ -50,7 +50,7 @@ def test_after_a_yes_the_extra_is_installed_and_the_key_that_is_missing_is_asked
     assert list((tmp_path / "venv").rglob("cohere.py"))
     terminal.wait_on_screen("key:")
     terminal.feed("\x1b")
-    terminal.wait("pinfold: cohere wants a key: set CO_API_KEY, or choose another model")
+    terminal.wait("pinfold: cohere needs a key: set CO_API_KEY, or choose another model")
     assert terminal.exit_code() == 2
 
 

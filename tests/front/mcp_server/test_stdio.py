@@ -235,7 +235,7 @@ async def test_what_needs_a_yes_is_denied_where_the_client_cannot_be_asked(works
     async with over_stdio(workspace, "--mode", "ask") as client:
         refused = await client.call_tool("put_file", {"path": "a.txt", "content": "x"})
     assert refused.is_error
-    assert "nobody is there to ask" in text_of(refused)
+    assert "no user can be asked" in text_of(refused)
     assert not (workspace / "a.txt").exists()
 
 

@@ -194,7 +194,7 @@ def test_two_texts_have_no_diff_only_when_they_are_the_same(before: str, after: 
 def test_texts_too_long_to_compare_are_not(tmp_path: Path) -> None:
     before = "".join(f"{number}\n" for number in range(20_000))
     after = "".join(f"{-number}\n" for number in range(1, 30_000))
-    assert "20,000 lines give way to 29,999" in diff(before, after, "a", "b")
+    assert "20,000 lines replaced by 29,999" in diff(before, after, "a", "b")
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_without_one_sdk_the_extra_that_brings_it_is_named() -> None:
 def test_without_a_key_its_variable_is_named(provider: str, variables: str) -> None:
     with pytest.raises(NoKey) as caught:
         model_named(f"{provider}:some-model")
-    assert f"wants a key: set {variables}" in str(caught.value)
+    assert f"needs a key: set {variables}" in str(caught.value)
 
 
 VERTEX = """

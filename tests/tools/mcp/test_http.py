@@ -98,8 +98,8 @@ async def test_what_goes_wrong_on_the_web_is_told_in_one_line_and_the_next_call_
     told = {
         "huge": "it sent more than 1,048,576 bytes as one answer",
         "never_ending": "it sent more than 1,048,576 bytes as one answer",
-        "flood": "it sent more than 2,000 messages in 10 s that nobody asked for",
-        "squeezed": "the server sends compressed what was asked for plain",
+        "flood": "it sent more than 2,000 messages in 10 s that were not asked for",
+        "squeezed": "the server sent a compressed answer although none was accepted",
         "broken": "broke off",
         "teapot": "the server answered HTTP 500",
         "html": "Unexpected content type: text/html",

@@ -53,7 +53,7 @@ async def test_what_a_server_may_do_wrong_in_a_call_is_told_in_one_line_or_passe
     failed = {name: said for name, said in became.items() if name not in passed}
     assert failed.keys() == {"error", "lies", "breaks_promise", "no_answer", "half", "wrong_answer"}
     assert failed["error"] == (r"rude.error failed: no\nsuch \x1b[31mthing", False)
-    said = "the server broke its word: what the tool gave does not fit its own outputSchema; it was run"
+    said = "the server broke its promise: what the tool gave does not fit its own outputSchema; it was run"
     assert failed["lies"] == (f"rude.lies failed: {said}: 'n' should be integer, not \"seven\"", False)
     assert "promises structured values (outputSchema) and gave none" in failed["breaks_promise"][0]
     for name in ("no_answer", "half", "wrong_answer"):
@@ -80,8 +80,8 @@ async def test_answers_out_of_order_reach_whoever_asked() -> None:
 @pytest.mark.parametrize(
     ("tool", "why"),
     [
-        ("flood", "it sent more than 2,000 messages in 10 s that nobody asked for"),
-        ("flood_of_garbage", "it sent more than 2,000 messages in 10 s that nobody asked for"),
+        ("flood", "it sent more than 2,000 messages in 10 s that were not asked for"),
+        ("flood_of_garbage", "it sent more than 2,000 messages in 10 s that were not asked for"),
         ("endless_line", "it sent a message of more than 1,048,576 bytes"),
         ("huge", "it sent a message of more than 1,048,576 bytes"),
         ("die", "it ended with exit code 3; it said: out of cheese"),
@@ -181,7 +181,10 @@ async def test_a_program_that_is_not_there_says_so() -> None:
     [
         ("same_names", "rude: fine is listed more than once, differently; not offered"),
         ("odd_names", r"rude: 'f\u0438ne' is no name for a tool, 'a\x1b[2Jb' is no name for a tool; not offered"),
-        ("noisy", "rude: it writes to its standard output what is no message: 'Welcome to the noisy server!'"),
+        (
+            "noisy",
+            "rude: it writes something to its standard output that is not a message: 'Welcome to the noisy server!'",
+        ),
     ],
 )
 async def test_what_is_odd_is_told_and_the_rest_is_offered(how: str, told: str) -> None:

@@ -152,7 +152,7 @@ def test_two_entries_of_one_name_are_told_and_neither_replaces_the_other() -> No
     assert "another server is `servers.a_b`" in faults[0]
     specs, faults = read_servers(b'{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "mcp.json")
     assert specs == ()
-    assert "stands there twice" in faults[0]
+    assert "is given twice" in faults[0]
 
 
 @pytest.mark.parametrize(

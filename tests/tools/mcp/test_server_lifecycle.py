@@ -88,7 +88,7 @@ async def test_a_server_that_keeps_failing_is_tried_ever_less_often_and_then_lef
             "rude failed 3 times in a row and is left alone for 30 s: it ended with exit code 4; it said: no such key"
         ]
         with pytest.raises(
-            BadCall, match=r"rude is left alone for another 30 s, after 3 failures in a row; the last one: it ended"
+            BadCall, match=r"rude is paused for another 30 s, after 3 failures in a row; the last one: it ended"
         ):
             await servers.tools("rude")
         assert len(house.programs.started) == 3
@@ -125,7 +125,7 @@ async def test_a_server_that_dies_of_every_call_is_left_alone() -> None:
         for _ in range(3):
             with pytest.raises(ToolFailed, match="exit code 3"):
                 await tools.call("rude.die", {})
-        with pytest.raises(ToolFailed, match="rude is left alone for another 30 s"):
+        with pytest.raises(ToolFailed, match="rude is paused for another 30 s"):
             await tools.call("rude.die", {})
         assert len(house.programs.started) == 3
 

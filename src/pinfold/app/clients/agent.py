@@ -124,7 +124,7 @@ class Agent:
         self._given = keep_arguments(locals())
         self._given["packages"] = tuple(map(normalise_package_name, self._given["packages"]))
         if self._given["packages"] and sandbox is not None and not isinstance(sandbox, str):
-            raise ConfigError("the packages of a sandbox of your own are its own; leave `packages` out")
+            raise ConfigError("`packages` cannot be added to a sandbox object of your own; install them in it")
         if ephemeral and session is not None:
             raise ConfigError("a session that is kept cannot be ephemeral; leave one of the two out")
         if model is not None and not isinstance(model, str) and not hasattr(model, "stream"):

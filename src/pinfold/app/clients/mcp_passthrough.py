@@ -95,7 +95,7 @@ class Upstream:
                 await line.look()
             entry = line.manifest.entries.get(tool)
             if tool not in line.agreed or entry is None or entry.digest != agreed:
-                raise BadCall(f"{server} describes it otherwise than when the user agreed to it; nothing was called")
+                raise BadCall(f"{server} has changed this tool since the user agreed to it; nothing was called")
             try:
                 answer = await forward()
             except MCPError as error:

@@ -110,7 +110,7 @@ def _checked(path: str) -> str:
         raise FileRefused(f"{path!r} does not lie in the workspace; give a path relative to it")
     inner = "/".join(parts)
     if inner and is_masked(inner):
-        raise FileRefused(f"{path} holds secrets by its name and is not offered")
+        raise FileRefused(f"{path} has the name of a secrets file and cannot be opened")
     return inner
 
 

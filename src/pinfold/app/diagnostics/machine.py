@@ -188,7 +188,7 @@ def disks(around: CheckContext) -> Iterator[Finding]:
     size, most = sum(item.size for item in sessions), around.config.sessions.quota_gb * 1e9
     words = f"{len(sessions)}, {_size(size)} of {_size(most)}"
     if size > most:
-        yield note("sessions", f"{words}, which is what they may", "pinfold sessions gc removes the oldest")
+        yield note("sessions", f"{words}: over the quota", "pinfold sessions gc removes the oldest")
     else:
         yield Finding("sessions", words=words)
 

@@ -198,7 +198,7 @@ async def _sandbox(drawing: _MapBuilder, loaded: Loaded, options: Options) -> No
     title, lines = f"Python {checked.environment.get('python', '')}", (str(python or ""), *(one.cause for one in said))
     drawing.add("python", "sandbox", title.strip(), lines, faulty=is_broken, after="sandbox")
     trusted = f"obeyed: {join_names(list(loaded.obeyed), 3)}" if loaded.obeyed else ""
-    ignored = "what it tells the agent is ignored" if loaded.notice else ""
+    ignored = "its project instructions are ignored" if loaded.notice else ""
     words = "reads and writes" if loaded.config.run.mode != "read-only" else "reads"
     drawing.add(
         "workspace", "store", str(options.workspace), ("workspace", trusted, ignored), after="sandbox", words=words

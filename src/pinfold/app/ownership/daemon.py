@@ -189,7 +189,7 @@ class Daemon:
             case {"op": "stop"}:  # `_answer` stops the daemon after the reply
                 return {"ok": True}
             case _:
-                raise BadEvent("not a question of ours")
+                raise BadEvent("an unknown request")
 
     async def _serve_session(
         self, folder: Path, session: SessionId, options: Options, *, task_status: TaskStatus[LiveSession]

@@ -49,7 +49,7 @@ async def send_request(path: Path, question: Json, who: str, limit_s: float) -> 
         except TimeoutError as error:
             raise SessionBusy(f"{who} does not answer; try again later") from error
     if not isinstance(answer, dict):
-        raise OwnerGone(f"{who} answered nonsense")
+        raise OwnerGone(f"{who} sent an invalid answer")
     return cast("dict[str, Json]", answer)
 
 
@@ -59,7 +59,7 @@ async def open_stream(path: Path) -> AsyncGenerator[UNIXSocketStream]:
         try:
             stream = await anyio.connect_unix(short)
         except OSError as error:
-            raise OwnerGone(f"nobody answers at {path}") from error
+            raise OwnerGone(f"no process listens at {path}") from error
     async with stream:
         yield stream
 

@@ -254,7 +254,7 @@ class RemoteSession:
         try:
             return convert(answer, kind)
         except msgspec.ValidationError as error:
-            raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
+            raise OwnerGone(f"the owner of {self.session} sent an invalid answer: {error}") from error
 
     async def _ask(self, question: Json, limit_s: float = _ANSWER_S) -> dict[str, Json]:
         path, who = self._folder / _SOCKET, f"the owner of {self.session}"
@@ -360,7 +360,7 @@ async def _respond(live: LiveSession, stream: SocketStream, question: Json, move
         case {"op": "subscribe", "after": int(after)} if 0 <= after <= live.log.seq:
             await _stream_events(live, stream, after, moved)
         case _:
-            raise BadEvent("not a question of ours")
+            raise BadEvent("an unknown request")
 
 
 async def _stream_events(live: LiveSession, stream: SocketStream, after: int, moved: Callable[[], None]) -> None:

@@ -41,7 +41,7 @@ _SAYS = 200
 SHELL = "shell"
 QUESTION = "ask_user"
 PROMOTE = "promote_skill"
-_PROMOTING = "a function would become a tool of yours, in this and all later sessions{}"
+_PROMOTING = "this function would become one of your tools, in this and all later sessions{}"
 _OUTSIDE = ". This session has read outside text, so read the code with care"
 NO_TUNNELS = (
     "this session has read your files and outside text, so its code gets no more connections; "
@@ -250,7 +250,7 @@ def _require_showable(text: str, most: int, what: str, instead: str) -> str:
     if len(text) > most:
         raise NotShown(
             f"{what} is too long to be shown whole ({len(text):,} characters; the limit is {most:,}), "
-            f"so nobody can agree to it; {instead}"
+            f"so it cannot be approved; {instead}"
         )
     return text
 

@@ -391,7 +391,7 @@ class _Child(Struct, kw_only=True):
         done = await self.what.call_part(_QUESTION, {"question": question, "options": options}, [])
         is_answered = done.outcome == "ok"
         is_yes = is_answered and (asked.question or done.observation.strip().casefold() in ("yes", "y"))
-        words = done.observation if is_answered else done.error or "nobody is there to ask"
+        words = done.observation if is_answered else done.error or "no user can be asked"
         with suppress(CommandRefused):
             await live.submit(
                 Decide(

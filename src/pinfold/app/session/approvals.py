@@ -70,7 +70,7 @@ async def _answer(live: LiveSession, whom: Whom, id_: ActionId) -> None:
         return  # answered elsewhere meanwhile
     asked, approve = waiting.asked, whom(waiting)
     if approve is None:
-        answer: Said = Decision(allow=False, words=f"{asked.reason}, and nobody is there to ask")
+        answer: Said = Decision(allow=False, words=f"{asked.reason}, and no user can be asked")
     else:
         approval = Approval(
             action=waiting.proposed.action,

@@ -116,7 +116,9 @@ def build_spec(options: Options, ground: ResolvedSandbox, log: Log) -> Spec:
     if options.data and not can_mount:
         raise ConfigError(f"{name} cannot mount data; put the files into the workspace")
     if options.mounts and not can_mount:
-        raise ConfigError(f"{name} cannot keep to what is mounted; leave --mount out or choose another sandbox")
+        raise ConfigError(
+            f"{name} cannot limit code to the mounted folders; leave out --mount or choose another sandbox"
+        )
     assert options.workspace is not None
     return Spec(
         workspace=options.workspace,

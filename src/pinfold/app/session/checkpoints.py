@@ -114,7 +114,7 @@ _GONE = 3
 """Exit code of the step `compare` if there is no such commit."""
 _NAMED = 5
 """Most paths that a message names."""
-_NO_REPOSITORY = "the workspace is no git repository that the session can see (`git init` makes one)"
+_NO_REPOSITORY = "the session sees no git repository in the workspace; `git init` makes one"
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ NETWORK = "network"
 """The action of code that opens a connection. The model cannot call it by name."""
 _TURNS = 20
 """Turns of the event loop in which closed connections can report their traffic."""
-NO_ACTION = "{} is not reached from the background: only a cell or a command that runs can be asked about"
+NO_ACTION = "{} was refused: code in the background cannot connect; connect from a running cell or command"
 
 
 class ActionContext(Struct, kw_only=True):

@@ -42,7 +42,7 @@ _INSTALL = (
 _PACKAGE = {"type": "object", "properties": {"package": {"type": "string"}}, "required": ["package"]}
 BUILDING = (
     f"building the Python that code runs in, once: {', '.join(PACKAGES[:4])} and the rest ({SIZE}); "
-    "Ctrl-C leaves, PINFOLD_SANDBOX_BUILD=off does without"
+    "Ctrl-C cancels, PINFOLD_SANDBOX_BUILD=off skips it"
 )
 _AGAIN_S = 3600.0
 """Pause after an automatic build that failed: an offline user waits once an hour, not each time."""

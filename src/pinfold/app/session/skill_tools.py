@@ -229,7 +229,7 @@ class SessionSkills:
         from pinfold.app.trust.skills import install_skill, read_skill_folder
 
         if promotion is None:
-            raise BadCall("nobody has seen what would be kept; call it again")
+            raise BadCall("the user has not seen this skill yet; call it again")
         try:
             folder = install_skill(promotion.skill, promotion.files)
             skill = replace(read_skill_folder(folder), state="trusted")

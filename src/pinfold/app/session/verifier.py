@@ -87,4 +87,4 @@ class AnswerVerifier(Struct, frozen=True, kw_only=True):
 
 
 async def _deny(_tool: str, _args: Mapping[str, Json]) -> Performed:
-    return Performed(outcome="denied", observation="nobody is asked while an answer is checked")
+    return Performed(outcome="denied", observation="approvals are not possible while an answer is checked")

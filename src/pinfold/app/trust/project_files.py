@@ -333,7 +333,7 @@ def _read(top: int, path: str, most: int) -> bytes:
         if len(data) > most:
             raise UnsafeFile(f"all of it together is more than {ALL_BYTES >> 20} MB")
         return data
-    raise UnsafeFile("it is a link that leads on and on")
+    raise UnsafeFile("it has too many levels of links")
 
 
 def _open_file(top: int, parts: list[str]) -> tuple[int | None, str]:

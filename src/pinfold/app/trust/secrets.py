@@ -96,7 +96,9 @@ class Secrets:
         if not re.fullmatch(_NAME, name):
             raise ConfigError(f"{name!r} cannot be a secret's name: use letters, digits, dots, dashes, underscores")
         if len(value) < SHORTEST or "\0" in value:
-            raise ConfigError(f"the value of {name} is too short to be a secret, or no text")
+            raise ConfigError(
+                f"the value of {name} is too short to be a secret (at least 6 characters), or has a NUL character"
+            )
         if header and not re.fullmatch(_HEADER, header):
             raise ConfigError(f"{header!r} is no header with a place for a secret: write 'Authorization: Bearer {{}}'")
         patterns = tuple(dict.fromkeys(map(host_pattern, hosts)))

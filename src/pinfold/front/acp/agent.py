@@ -321,7 +321,7 @@ def _read(params: Params) -> _Given:
 
 def _folder(cwd: str | None) -> Path:
     if not cwd or not Path(cwd).is_absolute():
-        raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path, and {cwd!r} is none")
+        raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path, not {cwd!r}")
     return Path(cwd).resolve()
 
 

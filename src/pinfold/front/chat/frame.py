@@ -116,7 +116,7 @@ class Frame:
     def _application(self) -> ThrottledApplication:
         input_queue = self.input_queue
         above = Window(FormattedTextControl(self._view.above), dont_extend_height=True, wrap_lines=False)
-        search = SearchToolbar(backward_search_prompt="search (Ctrl-R goes on, Enter takes it): ", ignore_case=True)
+        search = SearchToolbar(backward_search_prompt="search (Ctrl-R: next match, Enter: use it): ", ignore_case=True)
         entry = Window(
             BufferControl(
                 self._buffer,

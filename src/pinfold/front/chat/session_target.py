@@ -212,7 +212,7 @@ def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
 def _conclusions(found: DetectedSetup) -> Iterator[tuple[str, str]]:
     if found.model:
         yield "will use", f"{found.model}: {found.why}"
-        yield "another model", "--model NAME, or for good: pinfold config set model.name NAME"
+        yield "another model", "--model NAME, or permanently: pinfold config set model.name NAME"
         return
     yield "will use", "no model yet"
     if found.offer:

@@ -111,7 +111,7 @@ class _Lazy(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(name, _COMMANDS, n=1)
-            words = f"Did you mean {near[0]!r}?" if near else 'A task is: pinfold run "WORDS"'
+            words = f"Did you mean {near[0]!r}?" if near else 'To run a task: pinfold run "WORDS"'
             ctx.fail(f"there is no command {name!r}. {words}")
         return super().resolve_command(ctx, args)
 

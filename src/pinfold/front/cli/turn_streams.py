@@ -26,7 +26,7 @@ FIRST_BYTE_S = 3.0
 _PROMPT = 1 << 20
 _STDIN = "-"
 _SHOWN = 2000
-_ALLOWED = "nobody can be asked here; `--mode full` allows what needs approval"
+_ALLOWED = "it needs your approval, which cannot be asked for here; `--mode full` allows it"
 
 
 def prompt_from(prompt: str | None, file: str | None) -> str:

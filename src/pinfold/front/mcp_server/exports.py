@@ -93,7 +93,7 @@ class Exports:
             there = ", ".join(upstream.names) or "none is configured"
             raise ConfigError(f"there is no MCP server {unknown[0]!r} to export; there is: {there}")
         if self._plain and len(self._names) != 1:
-            raise ConfigError("--plain-names goes with one server; with several their names could be the same")
+            raise ConfigError("--plain-names needs exactly one exported server, so that names cannot clash")
         for name in self._names:
             await self._line_of_all(upstream, name)
 

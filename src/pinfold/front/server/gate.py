@@ -191,7 +191,7 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
         message = await receive()
         taken += len(message.get("body", b""))
         if taken > most:
-            raise BodyTooLarge(f"a request here may have {most:,} bytes")
+            raise BodyTooLarge(f"the request is too large: at most {most:,} bytes")
         return message
 
     return receive_within

@@ -161,7 +161,7 @@ async def _begin(call: Call[Nothing, ResponseRequest]) -> _Work:
     is_agent = await wire.is_agent(model)
     after = _find(wire, previous).place if previous else None
     if previous and (after is None or not is_agent):
-        raise BadInput(f"only responses of {AGENT} can be gone on from", "previous_response_id")
+        raise BadInput(f"only responses of {AGENT} can be continued", "previous_response_id")
     if body.get("background") and (not is_agent or body.get("store") is False):
         raise BadInput(f"background needs {AGENT} and store", "background")
     stored = StoredResponse(id=f"resp_{token_hex(12)}", created_at=int(time.time()), echo=_echo(body, terms, model))

@@ -162,7 +162,7 @@ def _response_item(given: Json, param: str) -> WireMessage | None:
         case {"role": "user" | "assistant" | "system" | "developer", "content": _}:
             return _chat_message(given, param)
         case _:
-            raise BadInput(f"{param} is no item that is known here", param)
+            raise BadInput(f"{param} has a type that is not supported", param)
 
 
 def _text_of(content: Json, param: str) -> str:
@@ -191,7 +191,7 @@ def _user_message(content: Json, param: str) -> WireMessage:
             case {"type": "input_file" | "input_image", **file}:
                 files.append(_file(file, param))
             case _:
-                raise BadInput(f"{param}.content has a part that is not known here: text, image or file", param)
+                raise BadInput(f"{param}.content has a part that is not supported; send text, image or file", param)
     return WireMessage(role="user", text="\n\n".join(texts), pictures=tuple(pictures), files=tuple(files))
 
 
@@ -218,7 +218,7 @@ def _decode(data: str, param: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadInput(f"{param}: the base64 is broken", param) from error
+        raise BadInput(f"{param}: the base64 is invalid", param) from error
 
 
 def read_terms(body: Mapping[str, Json], instructions: str) -> CallerTerms:

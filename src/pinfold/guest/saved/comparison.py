@@ -27,7 +27,7 @@ ITEMS: tuple[tuple[Any, str], ...] = (
     (frozenset, ""),
 )
 """Types to compare item by item, reading the real content even if a subclass overrides its methods."""
-NOT_KEPT = "what it refers to is not kept by any saved variable"
+NOT_KEPT = "no saved variable holds what it refers to"
 OTHER_VALUE = "it would come back with another value"
 
 

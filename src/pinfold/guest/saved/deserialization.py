@@ -211,7 +211,7 @@ class _Restoring:
 
 def _why_lost(error: BaseException) -> str:
     if isinstance(error, OutOfTime):
-        return "making it again took too long"
+        return "restoring it took too long"
     return str(error) if isinstance(error, Missing) else one_line(error)
 
 

@@ -119,7 +119,7 @@ def cached_function(_: Pickler, value: Any) -> object:
 
 def descriptor(_: Pickler, value: Any) -> object:
     if getattr(value.__objclass__, value.__name__, None) is not value:
-        raise Unsaved("what a class has for its own use")
+        raise Unsaved("an internal attribute of a class")
     return getattr, (value.__objclass__, value.__name__)
 
 
@@ -332,7 +332,7 @@ def match(_: Pickler, value: Any) -> object:
         found = getattr(value.re, way)(value.string, value.pos, value.endpos)
         if found is not None and found.regs == value.regs:
             return getattr(value.re, way), (value.string, value.pos, value.endpos)
-    raise Unsaved("a match that cannot be found again")
+    raise Unsaved("a match that cannot be repeated")
 
 
 def collection(pickler: Pickler, value: object) -> object:

@@ -167,7 +167,7 @@ class Launcher:
             send_answer(reply, {"error": describe_error(error, "the session")})
         except (KeyError, TypeError, ValueError) as error:
             self._pool.appendleft(seed)
-            send_answer(reply, {"error": f"the request is not one: {error!r}"})
+            send_answer(reply, {"error": f"the request is invalid: {error!r}"})
         else:
             send_answer(reply, {}, seed.ends())
             self._events.unwatch(seed.gate.fileno())

@@ -225,7 +225,7 @@ def diff(before: str, after: str, old: str, new: str, most: int = SHOWN) -> str:
     a, b = lines_of(before), lines_of(after)
     removed, added = _differing(a, b)
     if max(removed, added) > LINES:
-        lines = [f"--- {old}\n+++ {new}\n", f"[{removed:,} lines give way to {added:,}: too many to compare]\n"]
+        lines = [f"--- {old}\n+++ {new}\n", f"[{removed:,} lines replaced by {added:,}: too many to compare]\n"]
     else:
         lines = list(unified_diff(a, b, old, new, n=CONTEXT))
     text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

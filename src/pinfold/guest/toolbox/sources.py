@@ -346,7 +346,7 @@ def convert_to_csv(path: str, name: str, sheet: str, notes: list[str]) -> tuple[
     if not rows:
         raise Refused(f"{display_path(name)} has no cells with anything in them")
     others = [one for one in names if one != sheet]
-    more = f"; also {', '.join(others[:SHEETS])}, to be had as FILE#SHEET" if others else ""
+    more = f"; also {', '.join(others[:SHEETS])}, open them as FILE#SHEET" if others else ""
     notes.append(f"sheet {sheet}{more}")
     titles = _titles(rows[0])
     columns = {title: _sheet_type([row[at] for row in rows[1:]]) for at, title in enumerate(titles)}

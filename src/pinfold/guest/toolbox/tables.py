@@ -119,7 +119,7 @@ def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
         ["column", "type", *FIGURES],
         [[title(one["column"]), one["type"], *(_format_figure(one.get(name)) for name in FIGURES)] for one in figures],
     )
-    exact = "exact" if whole else f"sampled: there was time for {rows:,} rows only, and the figures are of these"
+    exact = "exact" if whole else f"sampled: the figures are of the first {rows:,} rows"
     source.notes.insert(0, f"{many(rows, 'row')}; {exact}")
     return _with_notes(lines, source), figures
 

@@ -134,7 +134,7 @@ def _first(line: bytes, answer: Answer) -> bytes:
 def not_a_chat(answer: Answer, what: str) -> RequestFailed:
     """Build the error for a server that answers with something other than chat."""
     return RequestFailed(
-        f"{answer.url} answers with something else than a chat reply ({what}); is the URL right?",
+        f"{answer.url} did not answer with a chat reply ({what}); is the URL right?",
         status=404,
         request_id=answer.request_id,
     )

@@ -145,7 +145,7 @@ def why_it_writes(words: Sequence[Word]) -> str:
     """Return why a command is expected to write; empty if it is expected to read."""
     known = lists()
     if words[0].text is None:
-        return f"which command {words[0].shown} is cannot be told"
+        return f"which command {words[0].shown} means is only known when it runs"
     name = base_name(words[0].text)
     texts = [word.text or word.head for word in words[1:]]
     asks = _ASKS + (_ASKS_SHORT if name in known.versions else ())

@@ -77,7 +77,7 @@ class Tree:
 
     def _lose(self, reason: str) -> None:
         self.unparsed = True
-        self.besides.append(f"it cannot be read with certainty: {reason}")
+        self.besides.append(f"it could not be fully parsed: {reason}")
         self.reasons.append(self.besides[-1])
 
     def read(self, text: str, depth: int) -> None:

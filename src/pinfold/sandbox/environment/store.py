@@ -167,7 +167,7 @@ def _why(error: Exception) -> str:
         return f"exit code {error.returncode}" + (f" ({last[:200]})" if last else "")
     if isinstance(error, subprocess.TimeoutExpired):
         return f"no answer within {ANSWER_S:g} s"
-    return "it answered nonsense"
+    return "its answer was not understood"
 
 
 _PACKAGES = """

@@ -198,7 +198,7 @@ def explain_failure(said: str, python: Interpreter, folder: Path) -> str:
     for pattern, words in _EXPLANATIONS.items():
         if found := re.search(pattern, text):
             return words.format(found[1], python=python_words)
-    return f"uv could not do it: {text[:WORDS]}"
+    return f"uv failed: {text[:WORDS]}"
 
 
 _NO_WHEEL = (

@@ -108,7 +108,7 @@ class FileHistory:
         try:
             return cls(spec.workspace, spec.state and spec.state / "files", listings, shared=spec.contents)
         except (OSError, RuntimeError, ValueError, SandboxError) as error:
-            return f"Undo brings back variables only, no files: {error}."
+            return f"Undo restores variables only, not files: {error}."
 
     def get_touched_names(self) -> Names:
         """Return the names that had events since the files were last scanned."""
@@ -250,9 +250,9 @@ def _describe_restored(restored: Restored) -> list[str]:
         said.append(f"Left as it is, because it was changed outside of cells: {_names(left)}.")
     if restored.aside:
         moved = [f"{path} (now {place})" for path, place in restored.aside]
-        said.append(f"Not covered and in the way, put aside: {_names(moved)}.")
+        said.append(f"Moved aside, because undo does not cover them and they were in the way: {_names(moved)}.")
     if restored.missed:
-        said.append(f"Not as it was: {_names([f'{one.path} ({one.why})' for one in restored.missed])}.")
+        said.append(f"Not fully restored: {_names([f'{one.path} ({one.why})' for one in restored.missed])}.")
     return said
 
 

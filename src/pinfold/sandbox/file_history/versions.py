@@ -259,7 +259,7 @@ class Versions:
             self._look()
             self._note_users()
             if to not in self._history.states:
-                raise StateUnknown(f"the files after cell {to} are not known, or no longer kept")
+                raise StateUnknown(f"there is no saved version of the files after cell {to}")
             return self._go(to)
 
     def content(self, digest: str) -> bytes:

@@ -119,7 +119,7 @@ def why_not_mountable(mount: Mount) -> str | None:
     if str(path) in (*_SYSTEM, *_WIDE) or any(path.is_relative_to(folder) for folder in _INSIDE):
         return "it belongs to the system; name a folder of your own"
     if any(path.is_relative_to(place) for place in _OWN_PLACES):
-        return "a session keeps things of its own there"
+        return "Pinfold uses that path inside the session"
     if mount.writable and any(path.is_relative_to(ours) for ours in _find_installation()):
         return "Pinfold's own program lies there and must not be changed from inside; mount it read-only"
     return None
@@ -291,7 +291,7 @@ class Walk:
                 if self._is_last:
                     self.closed.append(folder)
                     continue
-                words = f"{error.filename or folder} cannot be looked at for secrets: {error.strerror}"
+                words = f"{error.filename or folder} cannot be searched for secrets: {error.strerror}"
                 raise SandboxUnavailable(f"{words}; make it readable or choose another folder") from error
             count += len(entries)
             if count > _MOST:

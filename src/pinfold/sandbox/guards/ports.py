@@ -143,9 +143,11 @@ class GuardReport:
         lines = list(self.lost.values())
         told = [f"{path} ({row.program})" for path, row in self.told.items() if is_there(path)]
         if told:
-            lines.append(f"Changed in this session, and obeyed by other programs of yours: {join_names(told, _NAMED)}.")
+            lines.append(f"Changed in this session; other programs act on these files: {join_names(told, _NAMED)}.")
         if self.taken:
-            lines.append(f"Made while no cell ran, and taken as your own: {join_names(sorted(self.taken), _NAMED)}.")
+            lines.append(
+                f"Made while no cell ran, so treated as your changes: {join_names(sorted(self.taken), _NAMED)}."
+            )
         return tuple(lines)
 
 

@@ -67,4 +67,4 @@ def write_protected_file(path: str, data: bytes, workspace: Path) -> None:
         if not isinstance(now, FileContent):
             raise FileRefused(f"{path} is no plain file, and cannot be written")
         if not contents.write(path, replace(now, data=data, stamp=None)):
-            raise FileRefused(f"{path} could not be written: something on the way to it is no folder")
+            raise FileRefused(f"{path} could not be written: a parent of it is not a folder")

@@ -145,4 +145,4 @@ async def prove(session: Session) -> None:
     finally:
         await session.close()
     if found:
-        raise SandboxUnavailable(f"a session here is not shut in: it {', it '.join(found)}")
+        raise SandboxUnavailable(f"a session here is not isolated: it {', it '.join(found)}")

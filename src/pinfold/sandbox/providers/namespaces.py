@@ -55,7 +55,7 @@ RECYCLE_AFTER = 1_000
 REPLACE_S = 1.0
 """Pause before a lost launcher is replaced."""
 NO_VIEWS = "this kernel refuses overlayfs in user namespaces: no session can have a private view of the workspace here"
-NO_FILES = "Undo brings back variables only, no files: this session has a private view of the workspace."
+NO_FILES = "Undo restores variables only, not files: this session has a private view of the workspace."
 EGRESS_SOCKET, EGRESS_PORT = "/.pinfold-egress", 820
 """Inside: the path of the proxy's socket, and the port that leads to it, which is too low for programs to bind."""
 CARRIES_ONLY = SIGNALS | names("""
@@ -122,7 +122,7 @@ def mounts_of(spec: Spec, on_listed: Callable[[Listings], None] | None = None) -
     """
     check_mounts(spec)
     if spec.egress and not spec.egress.is_socket():
-        raise SandboxUnavailable(f"{spec.egress} is no socket: start the proxy that is the way out first")
+        raise SandboxUnavailable(f"{spec.egress} is not a socket; start the egress proxy first")
     ours = {SERVERS: spec.servers, SKILLS: spec.skills, str(spec.site): spec.site, EGRESS_SOCKET: spec.egress}
     return [
         MountPoint(spec.workspace, str(spec.workspace), writable=spec.writable, steers=True, on_listed=on_listed),

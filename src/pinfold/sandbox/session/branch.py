@@ -21,9 +21,9 @@ BRANCHES = "/branch"
 MOST_BRANCHES = 8
 """Most branches with their own files at once."""
 
-THREADS = "Threads that ran in the session ({}) do not run in a branch of it, and what waits for them will wait."
-NOT_KEPT = "no copy of its state is there"
-NO_COPY = "the cell does not wait for it; call from the cell itself, not from a thread or beside other calls"
+THREADS = "Threads that ran in the session ({}) do not run in a branch of it, and code that waits for them will hang."
+NOT_KEPT = "there is no copy of that state"
+NO_COPY = "the call must come from the cell itself, not from a thread, and no other call may be open"
 FROM_CELL = 1 << 30
 """State numbers from here on stand for states in the middle of a cell."""
 READ_ONLY = "The workspace is read-only while a branch of the session is open."

@@ -122,8 +122,8 @@ def not_run(why: str) -> CommandOutcome:
 
 
 GONE = "the cell that made the call has ended, or does not wait for it any more"
-TOO_MUCH = "a cell can be given {:,} MB by tools, and this one has; go on in another cell"
-DROPPED = "nobody waits for this call any more"
+TOO_MUCH = "a cell can be given {:,} MB by tools, and this cell has reached that; continue in another cell"
+DROPPED = "the cell no longer waits for this call"
 _working_on: ContextVar[int | None] = ContextVar("working_on", default=None)
 """The number of the call that the current task answers."""
 

@@ -248,7 +248,7 @@ class ReplyReader:
 
     def _take_end(self, header: Header, body: bytes) -> None:
         if self._on_ran is None or header.command != self._ran + 1 or self._ran == self._commands:
-            raise ChannelBroken("it told the end of a command that nobody wanted")
+            raise ChannelBroken("it reported the end of a command that was not started")
         if len(body) > RAN_BYTES:
             raise ChannelBroken(f"it told the end of a command with {len(body)} bytes")
         ran = command_outcome(body)
@@ -264,7 +264,7 @@ class ReplyReader:
 
     def _take_call(self, header: Header, body: bytes) -> None:
         if self._on_call is None:
-            raise ChannelBroken("it made a call that nobody was there to answer")
+            raise ChannelBroken("it made a call although calls are not served")
         if self._calls == CALLS:
             raise ChannelBroken(f"it made more than {CALLS} calls in one cell")
         if len(body) > CALL_BYTES:
@@ -277,7 +277,7 @@ class ReplyReader:
         self._calls += 1
         self.open_calls += 1
         if header.call != self._calls or not header.tool:
-            raise ChannelBroken("its call is not one")
+            raise ChannelBroken("its call is malformed")
         try:
             args = parse_json(body.decode())
         except (BadEvent, UnicodeDecodeError) as error:

@@ -40,7 +40,7 @@ HASTE_S = 1.0
 """Time to look for a cancelled cell's file changes before that is hurried."""
 AFTER = "the variables are as after the last cell"
 RESTLESS = "the session's processes do not stop, so nothing was run; end what it left running, or undo, and try again"
-FOUGHT = "something it left running kept changing {}, which is guarded"
+FOUGHT = "a process it left running kept changing {}, which is guarded"
 Runs: TypeAlias = Literal["cell", "step", "aside"]
 """What runs in a guest: a cell, a command that counts as a cell, or a command that does not."""
 Recover: TypeAlias = Callable[[Guest, Death, bool], Awaitable[bool]]

@@ -185,7 +185,7 @@ class SavedStates:
                         self._hung[stalled.name] = HUNG
                     else:
                         return cell
-        raise Unsaved("the variables could not be saved: too many of them do not let themselves be")
+        raise Unsaved("the variables could not be saved: too many of them hang while they are saved")
 
     @asynccontextmanager
     async def idle(self) -> AsyncGenerator[None]:

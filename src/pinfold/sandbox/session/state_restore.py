@@ -26,9 +26,7 @@ from pinfold.sandbox.session.guest_slot import GuestSlot, Launcher
 from pinfold.sandbox.session.saved_states import COMMAND, CellPath, SavedStates, Unsaved
 from pinfold.text import join_names, join_numbers
 
-THREADS = (
-    "Threads that ran in this state ({}) are gone: they do not survive going back, and what waits for them will wait."
-)
+THREADS = "Threads that ran in this state ({}) are gone: they do not survive going back, and code that waits for them will hang."
 SAVED_INSTEAD = (
     "Threads ran in this state ({}), which do not survive going back: its variables were saved and made again."
 )
@@ -47,9 +45,9 @@ async def wait_for_hello(guest: Guest) -> None:
     try:
         end = await asyncio.wait_for(guest.end(), WAKE_S)
     except TimeoutError as error:
-        raise UndoRefused(f"the state did not come to life within {WAKE_S:g} s") from error
+        raise UndoRefused(f"the saved process did not respond within {WAKE_S:g} s") from error
     if isinstance(end, Death):
-        raise UndoRefused(f"the state did not come to life: {end.how}")
+        raise UndoRefused(f"the saved process did not respond: {end.how}")
 
 
 async def run_operation(guest: Guest, op: str, body: bytes = b"", **fields: int) -> bool:

@@ -153,7 +153,7 @@ class Store:
                 elif line.at is not None:
                     at = line.at
                 else:
-                    raise Unsaved("the copy that was to be saved said something else")
+                    raise Unsaved("the process that was being saved sent an invalid message")
             except TimeoutError:
                 raise Stalled(at) from None
 
@@ -231,7 +231,7 @@ def _parse_line(line: bytes) -> _Said:
     try:
         return decode_json(line, _Said)
     except (ValueError, RecursionError) as error:
-        raise Unsaved("the copy that was to be saved said something else") from error
+        raise Unsaved("the process that was being saved sent an invalid message") from error
 
 
 class _Bounded(RawIOBase):

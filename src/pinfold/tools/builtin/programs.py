@@ -94,7 +94,11 @@ def _read(ran: Ran, timeout_s: float) -> Reply:
     if ran.status != "ok":
         words = first_line(ran.stderr[-WORDS:].decode("utf-8", "replace").rstrip().rpartition("\n")[2])
         killed = ran.code is not None and ran.code < 0
-        why = "it was killed, most likely for want of memory" if killed else words or "it ended without a word"
+        why = (
+            "it was killed, most likely because it ran out of memory"
+            if killed
+            else words or "it ended without a message"
+        )
         raise BadCall(f"the session could not do this: {why}")
     if ran.dropped_bytes or len(ran.stdout) > REPLY:
         raise _nonsense()

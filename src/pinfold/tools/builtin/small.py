@@ -297,7 +297,7 @@ def _zone(name: str) -> tzinfo:
 def ask_user(question: str, options: list[str] | None = None) -> str:
     """Ask the user what only they can know."""
     del options
-    raise BadCall(f"nobody answered {first_line(question)!r}")
+    raise BadCall(f"there was no answer to {first_line(question)!r}")
 
 
 @tool(effect="pure", reach="nothing", server="system")

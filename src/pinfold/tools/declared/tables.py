@@ -55,7 +55,7 @@ def parse(content: bytes, source: str) -> Json:
                 key = key_node.value
                 if key in seen:
                     raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key!r} stands there twice", key_node.start_mark
+                        None, None, f"the key {key!r} is given twice", key_node.start_mark
                     )
                 seen.add(key)
             return super().construct_mapping(node, deep=deep)

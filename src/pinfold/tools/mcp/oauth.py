@@ -241,7 +241,7 @@ class _Visit:
     async def result(self) -> AuthorizationCodeResult:
         came = self._came
         if came is None:
-            raise OAuthFlowError(f"nobody signed in within {self.within_s:g} s")
+            raise OAuthFlowError(f"there was no sign-in within {self.within_s:g} s")
         if "error" in came:
             raise OAuthFlowError(f"the sign-in page says {came['error'][:80]!r}")
         return AuthorizationCodeResult(code=came.get("code", ""), state=came.get("state"), iss=came.get("iss"))

@@ -143,7 +143,7 @@ class Life:
             raise BadCall(f"{self.spec.name} does not offer it any more")
         if entry.digest != digest:
             raise BadCall(
-                f"{self.spec.name} describes it otherwise than when the user agreed to it; nothing was called. "
+                f"{self.spec.name} has changed this tool since the user agreed to it; nothing was called. "
                 f"`pinfold mcp trust {self.spec.name}` shows the difference"
             )
         return connection
@@ -157,7 +157,8 @@ class Life:
                 await self._reread.wait()
             return
         raise BadCall(
-            f"{self.spec.name} said that its tools have changed, and not to what; nothing was called", at_fault=True
+            f"{self.spec.name} reported that its tools have changed, and did not list them; nothing was called",
+            at_fault=True,
         )
 
     def stop(self) -> None:
@@ -170,7 +171,7 @@ class Life:
         left = self._not_before - anyio.current_time()
         if left > 0 and self._failures >= self._limits.quick_failures:
             raise BadCall(
-                f"{self.spec.name} is left alone for another {math.ceil(left)} s, "
+                f"{self.spec.name} is paused for another {math.ceil(left)} s, "
                 f"after {self._failures} failures in a row; the last one: {self._why}",
                 at_fault=True,
             )

@@ -164,7 +164,7 @@ def read_servers(data: bytes, origin: str) -> tuple[tuple[ServerSpec, ...], tupl
 
 def _read_entry(table: Mapping[str, Json]) -> _Entry:
     if twice := next((key for key, value in table.items() if isinstance(value, _Twice)), None):
-        raise _Fault(f"`{twice}` stands there twice; remove one")
+        raise _Fault(f"`{twice}` is given twice; remove one")
     try:
         return convert(table, _Entry)
     except ValidationError as error:
@@ -301,7 +301,7 @@ def _check_oauth(made: OAuth) -> None:
 def _table(content: Json, key: str) -> Mapping[str, Json]:
     what = f"`{key}` " if key else ""
     if isinstance(content, _Twice):
-        raise _Fault(f"{what}stands there twice; remove one")
+        raise _Fault(f"{what}is given twice; remove one")
     try:
         return convert(content, dict[str, Json])
     except ValidationError as error:

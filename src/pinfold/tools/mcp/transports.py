@@ -78,7 +78,7 @@ class Watch:
         too_many = f"{limits.unasked:,} messages" if self._count > limits.unasked else ""
         if too_many or self._bytes > limits.unasked_bytes:
             most = too_many or f"{limits.unasked_bytes:,} bytes"
-            self.over.end(f"it sent more than {most} in {limits.window_s:g} s that nobody asked for")
+            self.over.end(f"it sent more than {most} in {limits.window_s:g} s that were not asked for")
         return not self.over.event.is_set()
 
 
@@ -173,7 +173,7 @@ async def _read(
                     return
             elif line.strip() and not has_noticed:
                 has_noticed = True
-                notice(f"it writes to its standard output what is no message: {_quote_line(line)}")
+                notice(f"it writes something to its standard output that is not a message: {_quote_line(line)}")
 
 
 async def _write(process: Process, to_it: MemoryObjectReceiveStream[SessionMessage]) -> None:
@@ -200,7 +200,7 @@ def _decode(line: bytes) -> types.JSONRPCMessage | None:
     request = cast("dict[str, Json]", loose).get("id")
     if isinstance(request, bool) or not isinstance(request, int | str):
         return None
-    said = f"it answered with what is no JSON-RPC: {_quote_line(line)}"
+    said = f"its answer is not JSON-RPC: {_quote_line(line)}"
     return types.JSONRPCError(jsonrpc="2.0", id=request, error=types.ErrorData(code=types.PARSE_ERROR, message=said))
 
 
@@ -314,7 +314,9 @@ class HttpClient(httpx2.AsyncClient):
         try:
             url = parse_url(str(request.url))
         except BadDestination as error:
-            raise httpx2.UnsupportedProtocol(f"the server leads nowhere: {error}", request=request) from None
+            raise httpx2.UnsupportedProtocol(
+                f"the server redirects to an invalid address: {error}", request=request
+            ) from None
         if why_not_led_to(url, self._home):
             raise httpx2.UnsupportedProtocol(
                 f"the server leads to {url.scheme}://{url.destination}, where nothing is sent", request=request
@@ -325,7 +327,7 @@ class HttpClient(httpx2.AsyncClient):
             self._watch.over.status = response.status_code
         if response.headers.get("content-encoding", "identity") != "identity":
             raise httpx2.RemoteProtocolError(
-                "the server sends compressed what was asked for plain", request=response.request
+                "the server sent a compressed answer although none was accepted", request=response.request
             )
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         if isinstance(response.stream, httpx2.AsyncByteStream):

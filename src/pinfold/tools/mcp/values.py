@@ -30,7 +30,7 @@ def of_call(result: types.CallToolResult, shape: Shape | None) -> Result:
         said = "\n".join(map(_describe, result.content)).strip()
         raise BadCall(cap_text(said, TOLD) or "the server reported an error without a message")
     structured = result.structured_content
-    broken = "the server broke its word: "
+    broken = "the server broke its promise: "
     if shape and structured is None and "structured_content" not in result.model_fields_set:
         raise BadCall(f"{broken}the tool promises structured values (outputSchema) and gave none; it was run")
     if shape and (faults := shape.faults(structured)):

@@ -176,11 +176,11 @@ def _edit_entries() -> Generator[dict[str, Json]]:
         try:
             table: object = {} if data is None else json.loads(data)
         except ValueError as error:
-            raise ConfigError(f"{path} is no JSON: {error}; mend it first") from error
+            raise ConfigError(f"{path} is no JSON: {error}; fix it first") from error
         content: dict[str, Json] = cast("dict[str, Json]", table) if isinstance(table, dict) else {_KEY: None}
         entries = content.setdefault(_KEY, {})
         if not isinstance(entries, dict):
-            raise ConfigError(f'{path} should be {{"{_KEY}": {{NAME: ...}}}}; mend it first')
+            raise ConfigError(f'{path} should be {{"{_KEY}": {{NAME: ...}}}}; fix it first')
         yield cast("dict[str, Json]", entries)
         write_private(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 

@@ -76,8 +76,8 @@ class Programs:
         provider = await provider.resolve() if isinstance(provider, Auto) else provider
         can = provider.capabilities
         if not (can.isolated and can.calls) or can.remote or (spec.hosts and not can.egress):
-            lacks = "cannot shut it in" if not can.isolated or can.remote else "has no way to speak with it there"
-            lacks = "gives no way out to listed hosts" if can.calls and not can.egress else lacks
+            lacks = "cannot isolate it" if not can.isolated or can.remote else "cannot exchange messages with it"
+            lacks = "cannot allow network access to listed hosts" if can.calls and not can.egress else lacks
             instead = f"remove `reach` from its entry in {spec.origin}"
             if spec.is_confined:
                 instead = f"let it run on this machine: pinfold mcp trust {spec.name} --reach outside"

@@ -264,7 +264,7 @@ def _program(cell: transcript.Cell) -> _Program:
         lines = _keep_until_failure(cell, tree, lines)
     text = "\n".join(lines)
     if _try_compile(text, 0) is None:
-        return _comment_out_cell(cell, "what of it came to its end cannot be told")
+        return _comment_out_cell(cell, "it is unclear which statements completed")
     return _Program(text, future=tuple(future))
 
 

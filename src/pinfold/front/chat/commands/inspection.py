@@ -77,7 +77,7 @@ def _read_agent(session: SessionId, agent: SessionId) -> str:
 
     folder = SessionStore().folder_of(session) / "agents" / agent
     if not folder.is_dir():
-        raise ConfigError("its log is not there: this session is not kept, or it was cleaned up")
+        raise ConfigError("its log is missing: the session is ephemeral, or it was cleaned up")
     with read_session(folder, agent) as (log, _):
         page, _ = to_md(build_transcript(list(log.read()), log.blobs.get))
     return page.decode("utf-8", "replace")

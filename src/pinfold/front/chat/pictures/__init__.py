@@ -188,7 +188,7 @@ def draw_picture(data: bytes, mime: str, way: Way, frame: Frame) -> Drawing:
         columns, rows = frame.fit(*_jpeg_size(data))
         return Drawing(data=place_on_rows(encode_iterm(data, columns, rows), rows), rows=rows)
     if mime != "image/png":
-        raise BadPicture(f"this terminal shows no {mime}")
+        raise BadPicture(f"this terminal cannot show {mime}")
     if way in ("kitty", "iterm"):
         header, _ = read_chunks(data)
         columns, rows = frame.fit(header.width, header.height)

@@ -96,7 +96,7 @@ async def _run(tasks: list[Task], executor: LocalTasks, jobs: int, results: Resu
             say(f"{result.id}: {result.status} ({result.seconds:.1f} s), {counted}")
 
     async with background() as watching:
-        watching.start_soon(set_on_signal, executor.stopping, "stopping (press again to leave at once)")
+        watching.start_soon(set_on_signal, executor.stopping, "stopping (press Ctrl-C again to leave at once)")
         await run_batch(left, executor, jobs, take)
     if progress:
         progress.end()

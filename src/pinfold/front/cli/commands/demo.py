@@ -207,7 +207,7 @@ class _Demo:
             raise
         self._kept, self._gone = (second, first) if theirs < ours else (first, second)
         which = "fork" if self._kept == second else "first session"
-        await stage.remarks(f"The {which} missed by less, so it is kept and the other one goes.")
+        await stage.remarks(f"The {which} missed by less, so this branch is kept and the other one is deleted.")
 
     async def _guess(self, live: LiveSession, part: Part, prompt: str) -> float:
         """Run a forecast and return its error."""

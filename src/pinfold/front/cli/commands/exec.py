@@ -171,7 +171,7 @@ def _exec_notebook(
     if any(one.finished.outcome == "interrupted" for one in failed):
         return 130
     if left := len(notebook.programs) - len(ran):
-        say(f"{left} {'cell' if left == 1 else 'cells'} after it not run (--keep-going runs them)")
+        say(f"{left} {'cell' if left == 1 else 'cells'} after it were not run (--keep-going runs them)")
     return 1 if failed else 0
 
 

@@ -229,7 +229,7 @@ async def stop_on_signal(
         await anext(signals)
         if spinner:
             spinner.clear()
-        say("stopping (press again to leave at once)")
+        say("stopping (press Ctrl-C again to leave at once)")
         await link.submit(events.Interrupt(target=target))
         with anyio.move_on_after(_STOP_S):
             await anext(signals)
