@@ -19,13 +19,14 @@ from typing import Any
 
 import anyio
 import pytest
+from httpx2 import URL
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model.model_requests import HELLO, asking, compatible, pieces, reply, user
 from tests.model.servers import DONE, Says, Server, chunk, event, failing, said, serving
 
 from pinfold.events import ContextTooLong, Reply, RequestFailed
-from pinfold.model.wire.http import Patience
+from pinfold.model.wire.http import Patience, is_same_server
 from pinfold.model.wire.openai import OpenAIModel
 
 pytestmark = pytest.mark.integration
@@ -320,14 +321,35 @@ async def test_lines_may_end_in_any_way_and_be_cut_anywhere(end: bytes) -> None:
             assert (await reply(compatible(server.url))).text == "Hello"
 
 
-async def test_a_server_that_has_moved_is_followed_to_the_same_host_only() -> None:
+async def test_a_server_that_has_moved_is_followed_within_its_own_address_only() -> None:
     good = Says(steps=(chunk({"content": "here"}), chunk(finish="stop"), DONE))
-    with serving(good) as there:
-        near = Says(status=307, headers={"location": f"{there.url}/chat/completions"})
-        far = Says(status=307, headers={"location": "http://host.invalid/v1/chat/completions"})
-        with serving(near, far) as server:
+    with serving(good) as another_port:
+        near = Says(status=307, headers={"location": "/elsewhere/chat/completions"})
+        far = [
+            Says(status=307, headers={"location": f"{place}/chat/completions"})
+            for place in ("http://host.invalid/v1", another_port.url)
+        ]
+        with serving(near, good, *far) as server:
             assert (await reply(compatible(server.url))).text == "here"
-            assert "the server has moved" in str(await failure(compatible(server.url)))
+            for _ in far:
+                assert "the server has moved" in str(await failure(compatible(server.url)))
+
+
+@pytest.mark.parametrize(
+    ("url", "moved", "is_same"),
+    [
+        ("https://a.example/v1", "https://a.example/v2", True),
+        ("http://a.example/v1", "https://a.example/v1", True),
+        ("https://a.example/v1", "http://a.example/v1", False),
+        ("https://a.example/v1", "https://a.example:8443/v1", False),
+        ("http://a.example:8000/v1", "https://a.example/v1", False),
+        ("https://a.example/v1", "https://b.example/v1", False),
+    ],
+)
+def test_a_key_stays_with_its_server_and_is_never_sent_in_clear_after_tls(
+    url: str, moved: str, *, is_same: bool
+) -> None:
+    assert is_same_server(URL(url), URL(moved)) is is_same
 
 
 async def test_an_account_without_credit_is_not_asked_again() -> None:

@@ -194,9 +194,14 @@ async def test_a_server_that_is_silent_or_talks_nonsense_is_unreachable(places: 
     port = silent.sockets[0].getsockname()[1]
     egress = Egress(AllowList([f"good.example.org:{port}"]), resolver=places.resolve, why_not=why_not)
     for limits in (FetchLimits(idle_s=0.05), FetchLimits(whole_s=0.05)):
-        with pytest.raises(Unreachable, match="was not fetched"):
+        with pytest.raises(Unreachable, match="was not fetched") as caught:
             await fetch(f"http://good.example.org:{port}/", egress=egress, limits=limits)
+        assert caught.value.may_have_arrived
     silent.close()
+    await silent.wait_closed()
+    with pytest.raises(Unreachable) as caught:
+        await fetch(f"http://good.example.org:{port}/", egress=egress)
+    assert not caught.value.may_have_arrived
 
 
 async def test_what_a_server_says_too_much_is_nobodys_answer(places: World) -> None:

@@ -154,6 +154,16 @@ async def test_a_failure_on_the_way_does_not_tell_it_either(server: Server) -> N
         assert "s3cr" not in "".join(traceback.format_exception(caught.value))
 
 
+async def test_a_request_that_may_have_arrived_is_told_as_such(server: Server) -> None:
+    class Lost(PlainWeb):
+        async def request(self, *_: Any, **__: Any) -> Fetched:
+            raise BadCall("no answer", may_have_happened=True)
+
+    with pytest.raises(ToolFailed) as caught:
+        await call(WITH_SECRET, server, web=Lost())
+    assert caught.value.may_have_happened
+
+
 async def test_a_secret_of_another_host_is_not_sent(server: Server) -> None:
     with pytest.raises(ToolFailed, match=r"the secret KEY is not set for 127\.0\.0\.1; the user can set it"):
         await call(WITH_SECRET, server, secret_host="elsewhere.example")

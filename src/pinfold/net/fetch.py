@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, cast
@@ -127,24 +127,36 @@ class _Fetcher:
         if url.scheme == "https":
             self.tls = self.tls or _usual_tls()
         backend = _pinned_backend(url.destination, self.egress, addresses)
-        began = anyio.current_time()
+        began, is_sent = anyio.current_time(), False
+
+        async def trace(step: str, _: object) -> None:
+            nonlocal is_sent
+            is_sent = is_sent or step.startswith("http11.send_request")
+
         try:
             with anyio.fail_after(max(0.0, self.left_s)):
                 async with httpcore2.AsyncConnectionPool(
                     ssl_context=self.tls, network_backend=backend, http2=False, max_connections=1
                 ) as pool:
-                    return await self._send_request(pool, url, headers)
+                    return await self._send_request(pool, url, headers, trace)
         except TimeoutError:
-            raise Unreachable(f"{url} was not fetched within {self.limits.whole_s:g} s") from None
+            words = f"{url} was not fetched within {self.limits.whole_s:g} s"
+            raise Unreachable(words, may_have_arrived=is_sent) from None
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
-            raise Unreachable(f"{url} was not fetched: {str(error) or type(error).__name__}") from None
+            words = f"{url} was not fetched: {str(error) or type(error).__name__}"
+            raise Unreachable(words, may_have_arrived=is_sent) from None
         except httpx2.DecodingError as error:
-            raise Unreachable(f"{url} came in an encoding that could not be read: {error}") from None
+            words = f"{url} came in an encoding that could not be read: {error}"
+            raise Unreachable(words, may_have_arrived=is_sent) from None
         finally:
             self.left_s -= anyio.current_time() - began
 
     async def _send_request(
-        self, pool: httpcore2.AsyncConnectionPool, url: Url, headers: Mapping[str, str]
+        self,
+        pool: httpcore2.AsyncConnectionPool,
+        url: Url,
+        headers: Mapping[str, str],
+        trace: Callable[[str, object], Awaitable[None]],
     ) -> Url | Fetched:
         import httpcore2
 
@@ -156,9 +168,8 @@ class _Fetcher:
         patience = dict.fromkeys(("connect", "read", "write", "pool"), self.limits.idle_s)
         if self.body is not None:
             said.append(("Content-Length", str(len(self.body))))
-        async with pool.stream(
-            self.method, whole, headers=said, content=self.body, extensions={"timeout": patience}
-        ) as answer:
+        extensions = {"timeout": patience, "trace": trace}
+        async with pool.stream(self.method, whole, headers=said, content=self.body, extensions=extensions) as answer:
             pairs = (
                 (name.decode("latin-1").lower(), value.decode("latin-1").strip()) for name, value in answer.headers
             )

@@ -63,6 +63,11 @@ class Refused(NetError):
 class Unreachable(NetError):
     """Allowed, but the connection failed."""
 
+    def __init__(self, message: str, *, may_have_arrived: bool = False) -> None:
+        super().__init__(message)
+        self.may_have_arrived = may_have_arrived
+        """True if the request may have reached the server."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Destination:

@@ -166,7 +166,7 @@ class Agent:
                 self._closing = asyncio.Event()
                 self._holder = asyncio.create_task(self._hold_open(opened))
                 try:
-                    await opened
+                    await asyncio.shield(opened)  # a caller that gives up must not cancel what the holder sets
                 except PinfoldError as error:  # without the frames of the task that raised it
                     raise error.with_traceback(None) from None
         return self

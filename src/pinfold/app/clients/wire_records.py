@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -14,8 +14,9 @@ from pinfold.events import decode_json
 
 Kind: TypeAlias = Literal["key", "prefix", "call", "response", "file"]
 T = TypeVar("T")
-_KEPT = 20_000
+KEPT = 20_000
 """Maximum records of a kind; older ones are deleted. Files are kept until a client deletes them."""
+_PRUNED_EVERY = 1000
 
 
 def open_records() -> WireRecords:
@@ -25,7 +26,8 @@ def open_records() -> WireRecords:
 class WireRecords:
     """Small values by kind and key, in a file that only the user can read. Calls block briefly."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kept: int = KEPT) -> None:
+        self._kept = kept
         self._lock = threading.Lock()
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         path.chmod(0o600)
@@ -41,12 +43,14 @@ class WireRecords:
                 "INSERT OR REPLACE INTO records (kind, key, value, content) VALUES (?, ?, ?, ?)",
                 (kind, key, msgspec.json.encode(value), content),
             )
-            if kind != "file" and cursor.lastrowid and cursor.lastrowid % 1000 == 0:
-                self._database.execute(
-                    "DELETE FROM records WHERE kind = ?1 AND number NOT IN "
-                    "(SELECT number FROM records WHERE kind = ?1 ORDER BY number DESC LIMIT ?2)",
-                    (kind, _KEPT),
-                )
+            if cursor.lastrowid and cursor.lastrowid % _PRUNED_EVERY == 0:
+                for one in get_args(Kind):  # all share the numbers, so this one may never get a round number itself
+                    if one != "file":
+                        self._database.execute(
+                            "DELETE FROM records WHERE kind = ?1 AND number NOT IN "
+                            "(SELECT number FROM records WHERE kind = ?1 ORDER BY number DESC LIMIT ?2)",
+                            (one, self._kept),
+                        )
 
     def get(self, kind: Kind, key: str, type_: type[T]) -> T | None:
         row = self._one("SELECT value FROM records WHERE kind = ? AND key = ?", kind, key)

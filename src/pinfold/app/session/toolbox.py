@@ -76,7 +76,7 @@ class WebAccess:
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None, timeout_s: float, max_bytes: int
     ) -> Fetched:
         """Raises BadCall."""
-        from pinfold.net import FetchLimits, NetError, fetch, read_url
+        from pinfold.net import FetchLimits, NetError, Unreachable, fetch, read_url
 
         what = current_action()
         if what is None:
@@ -110,7 +110,8 @@ class WebAccess:
         except NetError as error:
             # The first request may have been sent and only a redirect failed: report it, never less than was sent.
             gone = (Sent(to=str(to), out=len(url) + said, back=0),) if to in cleared else ()
-            raise BadCall(str(error), sent=gone) from error
+            arrived = isinstance(error, Unreachable) and error.may_have_arrived
+            raise BadCall(str(error), may_have_happened=arrived, sent=gone) from error
         return Fetched(
             status=page.status,
             url=page.url,

@@ -265,14 +265,20 @@ async def send(client: httpx2.AsyncClient, method: str, url: str, content: bytes
         try:
             response = await client.send(request, stream=True)
             moved = response.next_request if response.status_code in (307, 308) else None
-            # Follow redirects only within this host: the key must not be sent to another.
-            if moved is None or moved.url.host != request.url.host or moves == _MOVES:
+            if moved is None or not is_same_server(request.url, moved.url) or moves == _MOVES:
                 return response
             await response.aclose()
             url, moves = str(moved.url), moves + 1
         except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
             if is_new:
                 raise
+
+
+def is_same_server(url: httpx2.URL, moved: httpx2.URL) -> bool:
+    """True if the key may be sent there too: the same origin, or the same host by https, each at its usual port."""
+    is_same = (moved.scheme, moved.port) == (url.scheme, url.port)
+    is_upgrade = (url.scheme, url.port, moved.scheme, moved.port) == ("http", None, "https", None)
+    return moved.host == url.host and (is_same or is_upgrade)
 
 
 def _no_first_byte(url: str, patience: Patience) -> RequestFailed:

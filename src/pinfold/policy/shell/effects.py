@@ -18,8 +18,7 @@ _ASKS = ("--version", "--help", "-version")
 _ASKS_SHORT = ("-V", "-v", "-h", "version", "help")
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _AWK_WRITES = re.compile(r'\bsystem\b|print[^;}]*>|(?<!\|)\|\s*"|"\s*\|(?!\|)')
-# normpath keeps "//" as it is, though it is the root.
-_TOP = ("/", "//", "/home", "/tmp", "/mnt", "/Users")  # noqa: S108
+_TOP = ("/", "/home", "/tmp", "/mnt", "/Users")  # noqa: S108
 
 _UNSEEN = "runs text that cannot be seen here"
 _FIND_RUNS = ("-exec", "-execdir", "-ok", "-okdir")
@@ -248,8 +247,8 @@ def outside(word: Word) -> str:
     path = word.head if word.text is None else word.text
     if path.startswith("~"):
         return "in a home folder"
-    clean = posixpath.normpath(path) if path else ""
-    is_out = clean.startswith("..") or clean in _TOP or _lies_in(clean, known.outside)
+    clean = posixpath.normpath(path).replace("//", "/") if path else ""  # normpath keeps two leading slashes
+    is_out = clean == ".." or clean.startswith("../") or clean in _TOP or _lies_in(clean, known.outside)
     return "outside the workspace" if is_out and not _lies_in(clean, known.devices) else ""
 
 

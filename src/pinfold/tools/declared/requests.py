@@ -96,7 +96,9 @@ def request_of(
         try:
             fetched = await ports.web.request(outline.method, url, headers=headers, body=body, **limits)
         except BadCall as error:
-            raise BadCall(_without(str(error), secrets), sent=error.sent) from None
+            raise BadCall(
+                _without(str(error), secrets), may_have_happened=error.may_have_happened, sent=error.sent
+            ) from None
         except Exception as error:  # noqa: BLE001 - its words may hold what must not be told
             raise BadCall(f"the request failed: {type(error).__name__}") from None
         # Latin-1 maps each byte to one character, so that a body that is not text stays unchanged.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import anyio
@@ -136,17 +137,20 @@ async def _start_worker() -> _Worker:
     else:
         with tempfile.TemporaryFile() as file:
             shelf = os.dup(file.fileno())
-    # `-P`: no modules are imported from the current folder.
-    process = await anyio.open_process(
-        [sys.executable, "-P", "-m", "pinfold.tools.sql.worker", str(shelf)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env=_environment(os.environ),
-        pass_fds=(shelf,),
-        start_new_session=True,
-    )
+    with ExitStack() as on_failure:
+        on_failure.callback(os.close, shelf)
+        # `-P`: no modules are imported from the current folder.
+        process = await anyio.open_process(
+            [sys.executable, "-P", "-m", "pinfold.tools.sql.worker", str(shelf)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=_environment(os.environ),
+            pass_fds=(shelf,),
+            start_new_session=True,
+        )
+        on_failure.pop_all()
     assert process.stdout is not None
     return _Worker(process=process, shelf=shelf, replies=BufferedByteReceiveStream(process.stdout))
 
