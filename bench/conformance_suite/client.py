@@ -20,7 +20,7 @@ import httpx2
 
 from pinfold.events import Json
 from pinfold.tools import Tool, ToolError
-from pinfold.tools.mcp.ports import World
+from pinfold.tools.mcp.ports import McpPorts
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import OAuth, ServerSpec
 
@@ -143,7 +143,7 @@ async def main(url: str, scenario: str) -> None:
         name=NAME, transport="http", url=url, oauth=oauth if client else None, timeout_s=20, origin="the suite"
     )
     yes = Yes()
-    world = World(
+    world = McpPorts(
         start_program=NoPrograms().start,
         pins=Pins(),
         credentials=Tokens(),

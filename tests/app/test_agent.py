@@ -179,8 +179,8 @@ async def test_approve_answers_what_policy_asks(workspace: Path, script: Any, an
 def withhold_grants(agent: Agent) -> None:
     """As for a tool that came from elsewhere: what is handed to Agent is granted, and never asked about."""
     assert agent._live is not None  # pyright: ignore[reportPrivateUsage]
-    hands: Any = agent._live._engine.core.hands  # pyright: ignore[reportPrivateUsage]
-    hands.judging.handed = frozenset()
+    runner: Any = agent._live._engine.core.runner  # pyright: ignore[reportPrivateUsage]
+    runner.judging.handed = frozenset()
 
 
 async def test_an_agent_reads_and_writes_nothing_before_it_is_opened(tmp_path: Path, monkeypatch: Any) -> None:

@@ -14,7 +14,7 @@ from pinfold import Agent
 from pinfold.app.session.notes import memory_file
 from pinfold.events import ActionDenied, ActionFinished, ApprovalRequested, Mode
 from pinfold.model import ScriptedModel
-from pinfold.model.protocol import InText
+from pinfold.model.protocol import TextCallLayer
 from pinfold.model.scripted import KeptReply
 
 _ = server  # a fixture
@@ -129,7 +129,7 @@ async def test_a_model_that_calls_in_its_text_remembers_and_recalls(workspace: P
         '<tool name="recall">{"words": "port"}</tool>',
         "done",
     )
-    model = InText(ScriptedModel([KeptReply(text=text) for text in spoken]))
+    model = TextCallLayer(ScriptedModel([KeptReply(text=text) for text in spoken]))
     async with Agent(model=model, workspace=workspace, sandbox="namespaces") as agent:
         stored, *found = seen(await turn(agent))
     assert stored == "remembered as note 1"

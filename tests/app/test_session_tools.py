@@ -16,7 +16,7 @@ from pinfold.app.trust.secrets import Secrets
 from pinfold.app.trust.workspace_trust import Grants
 from pinfold.events import ActionDenied, ActionFinished, ActionProposed, CallTool, Event
 from pinfold.model import ScriptedModel
-from pinfold.model.protocol import InText
+from pinfold.model.protocol import TextCallLayer
 from pinfold.model.scripted import KeptReply
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
@@ -389,7 +389,7 @@ async def test_a_model_that_only_speaks_reaches_every_tool_by_name_and_alias(wor
         '<tool_call>{"name": "double", "arguments": {"number": 21}}</tool_call>',
         '<tool name="juggle">{}</tool>',
     ]
-    model = InText(ScriptedModel([KeptReply(text=text) for text in (*spoken, "done")]))
+    model = TextCallLayer(ScriptedModel([KeptReply(text=text) for text in (*spoken, "done")]))
     agent = Agent(model=model, workspace=workspace, sandbox="namespaces", ephemeral=True, mode="full", tools=[double])
     async with agent:
         events = await turn(agent)

@@ -19,7 +19,7 @@ from pinfold.app.trust.skills import find_skills, install_skill, skills_folder, 
 from pinfold.app.trust.workspace_trust import trust
 from pinfold.events import Event, Noticed, Reply, Request, RequestFailed, SessionOpened, Thought, convert
 from pinfold.model import ScriptedModel
-from pinfold.model.protocol import InText
+from pinfold.model.protocol import TextCallLayer
 from pinfold.model.scripted import KeptReply
 
 pytestmark = [pytest.mark.safety, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
@@ -72,10 +72,10 @@ class StrictModel(ScriptedModel):
             yield piece
 
 
-def strict(*replies: dict[str, Any]) -> tuple[StrictModel, InText]:
+def strict(*replies: dict[str, Any]) -> tuple[StrictModel, TextCallLayer]:
     """A model that may call natively and in its text."""
     model = StrictModel(*replies, {"text": "done"})
-    return model, InText(model, when="unless-native")
+    return model, TextCallLayer(model, when="unless-native")
 
 
 async def test_a_promoted_function_is_a_tool_at_once_and_in_the_next_session_in_all_three_forms(
@@ -132,7 +132,7 @@ async def test_the_text_form_of_the_first_design_calls_a_promoted_tool(workspace
         f'<tool name="calculate_rsi">{json.dumps(CALL)}</tool>',
         "ok",
     ]
-    model = InText(ScriptedModel([KeptReply(text=text) for text in replies]))
+    model = TextCallLayer(ScriptedModel([KeptReply(text=text) for text in replies]))
     async with agent_of(workspace, model, approve=Asked(True)) as agent:
         events = await turn(agent)
     assert seen(events)[1] == "[85.71428571428571]"

@@ -10,7 +10,7 @@ import pytest
 from bench.leak_suite.places import EVIL_IP, world
 from bench.leak_suite.scenario import PAGE_URL, READS, TURNED, Scenario, Step, call, cell
 from bench.leak_suite.stage import DONE, Shown, built_with, play
-from tests.engine.doubles import SESSION, EchoHands, life, memory_log, says
+from tests.engine.doubles import SESSION, EchoRunner, life, memory_log, says
 
 from pinfold import Agent
 from pinfold.app.session.action_policy import ActionPolicy
@@ -110,20 +110,20 @@ async def test_under_taint_a_package_is_asked_about_unless_all_is_allowed(
 
 async def test_a_picture_of_the_users_makes_it_private() -> None:
     log = memory_log()
-    async with life((says("ok"),), hands=EchoHands(), log=log) as session:
+    async with life((says("ok"),), runner=EchoRunner(), log=log) as session:
         await session.submit(Say(turn=TurnId("t1"), text="look", images=(Image(blob=BlobId("b"), mime="image/png"),)))
         await session.ended(TurnId("t1"))
         assert session.core.state.private
-    async with life((says("ok"),), hands=EchoHands(), log=log) as session:
+    async with life((says("ok"),), runner=EchoRunner(), log=log) as session:
         assert session.core.state.private
-    async with life((says("ok"),), hands=EchoHands()) as session:
+    async with life((says("ok"),), runner=EchoRunner()) as session:
         await session.say()
         assert not session.core.state.private
     assert log.session == SESSION
 
 
 async def test_what_is_told_without_asking_is_told_on_record() -> None:
-    async with life((says("ok"),), hands=EchoHands(files="sales.csv", is_exposed=True)) as session:
+    async with life((says("ok"),), runner=EchoRunner(files="sales.csv", is_exposed=True)) as session:
         await session.say()
         assert session.core.state.private
     assert fold(session.log.read()).private

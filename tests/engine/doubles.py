@@ -1,6 +1,6 @@
 """Stand-ins for the world around the engine, and a session of it that lives for one test.
 
-`EchoHands` echoes cells and really calls tools, behind the real registry and the real policy.
+`EchoRunner` echoes cells and really calls tools, behind the real registry and the real policy.
 `Life` is one owner of a log: open it again on the same log and a process has been restarted.
 """
 
@@ -23,13 +23,13 @@ from pinfold.engine import (
     ContextLimits,
     Core,
     Engine,
-    Given,
     Hook,
     Hooks,
     Model,
     OnCall,
     OnOutput,
     Performed,
+    PolicyContext,
     Rewound,
     fold,
 )
@@ -101,7 +101,7 @@ def cell(code: str) -> KeptCall:
 
 
 @dataclass(kw_only=True)
-class EchoHands:
+class EchoRunner:
     """A cell's observation is its own code; a tool is called for real. Remembers what it began, in order.
 
     A line `call TOOL {ARGS}` in a cell is a call the cell makes.
@@ -149,7 +149,7 @@ class EchoHands:
     def counts_as_cell(self, action: Action) -> bool:
         return isinstance(action, RunCell)
 
-    def judge(self, action: Action, given: Given) -> Verdict:
+    def judge(self, action: Action, given: PolicyContext) -> Verdict:
         if isinstance(action, CallTool) and action.tool == "ask_user":
             return Ask(reason=action.args["question"], question=True, options=("yes", "no"))
         effect = self.effect(action)
@@ -162,7 +162,7 @@ class EchoHands:
     async def preview_action(self, action: Action) -> str:
         return self.shown(action) if self.shown else ""
 
-    def freeze_session(self, action: Action, given: Given) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
+    def freeze_session(self, action: Action, given: PolicyContext) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
         return nullcontext()
 
     async def grant(self, pattern: str) -> None:
@@ -318,7 +318,7 @@ def is_end(event: Event | Delta) -> bool:
 async def life(
     script: Sequence[KeptReply] | Model = (),
     *,
-    hands: EchoHands | None = None,
+    runner: EchoRunner | None = None,
     log: Log | None = None,
     hooks: Iterable[Hook] = (),
     hook_bound_s: float = 10.0,
@@ -335,7 +335,7 @@ async def life(
     core = Core(
         journal=log,
         model=ScriptedModel(script, served=served) if isinstance(script, Sequence) else script,
-        hands=hands or EchoHands(),
+        runner=runner or EchoRunner(),
         state=fold(entries),
         hooks=Hooks(hooks, bound_s=hook_bound_s),
         budget=budget or Budget(retry_base_s=0.0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine.doubles import EchoHands, calls, cell, life, says
+from tests.engine.doubles import EchoRunner, calls, cell, life, says
 
 from pinfold.engine import OnCall, OnOutput, Performed, fold
 from pinfold.events import (
@@ -43,7 +43,7 @@ class Requests:
         return request
 
 
-class FailingHands(EchoHands):
+class FailingRunner(EchoRunner):
     async def perform(
         self,
         id: ActionId,
@@ -64,7 +64,9 @@ TELL = 'call answer {"text": "It is 42."}'
 
 async def test_what_code_tells_the_user_is_the_answer_and_the_model_is_not_asked_again() -> None:
     requests = Requests()
-    async with life([says("", cell(TELL)), says("next")], hands=EchoHands(tools=[answer]), hooks=[requests]) as session:
+    async with life(
+        [says("", cell(TELL)), says("next")], runner=EchoRunner(tools=[answer]), hooks=[requests]
+    ) as session:
         end = await session.say("what is it?")
         assert isinstance(end, TurnEnded)
         assert end.text == "It is 42."
@@ -85,7 +87,7 @@ async def test_what_code_tells_the_user_is_the_answer_and_the_model_is_not_asked
 
 async def test_an_answer_of_code_that_fails_is_none() -> None:
     script = [says("", cell(f"{TELL}\nfail")), says("sorry")]
-    async with life(script, hands=FailingHands(tools=[answer])) as session:
+    async with life(script, runner=FailingRunner(tools=[answer])) as session:
         end = await session.say()
     assert isinstance(end, TurnEnded)
     assert end.text == "sorry"
@@ -93,7 +95,7 @@ async def test_an_answer_of_code_that_fails_is_none() -> None:
 
 async def test_of_several_calls_the_last_one_decides() -> None:
     script = [says("", cell(TELL), calls("look")), says("looked")]
-    async with life(script, hands=EchoHands(tools=[answer, look])) as session:
+    async with life(script, runner=EchoRunner(tools=[answer, look])) as session:
         end = await session.say()
     assert isinstance(end, TurnEnded)
     assert end.text == "looked"
@@ -101,7 +103,7 @@ async def test_of_several_calls_the_last_one_decides() -> None:
 
 async def test_other_calls_of_code_end_nothing() -> None:
     script = [says("", cell("call look {}")), says("looked")]
-    async with life(script, hands=EchoHands(tools=[answer, look])) as session:
+    async with life(script, runner=EchoRunner(tools=[answer, look])) as session:
         end = await session.say()
     assert isinstance(end, TurnEnded)
     assert end.text == "looked"
@@ -109,8 +111,8 @@ async def test_other_calls_of_code_end_nothing() -> None:
 
 async def test_tools_that_may_fit_are_told_with_the_message_and_stay_there() -> None:
     requests = Requests()
-    hands = EchoHands(hints={"close it": "[Tools that may fit:\ndesk.close(id)]"})
-    async with life([says("closed"), says("fine")], hands=hands, hooks=[requests]) as session:
+    runner = EchoRunner(hints={"close it": "[Tools that may fit:\ndesk.close(id)]"})
+    async with life([says("closed"), says("fine")], runner=runner, hooks=[requests]) as session:
         await session.say("close it")
         await session.say("thanks", TurnId("t_2"))
     first = UserMessage(text="close it\n\n[Tools that may fit:\ndesk.close(id)]")
@@ -119,7 +121,7 @@ async def test_tools_that_may_fit_are_told_with_the_message_and_stay_there() -> 
     assert requests.all[1].messages[-1] == UserMessage(text="thanks")
 
 
-class InventingHands(EchoHands):
+class InventingRunner(EchoRunner):
     async def perform(
         self,
         id: ActionId,
@@ -136,7 +138,7 @@ class InventingHands(EchoHands):
 
 async def test_of_new_variables_those_are_told_that_the_code_does_not_name() -> None:
     requests = Requests()
-    async with life([says("", cell("rows = 1")), says("done")], hands=InventingHands(), hooks=[requests]) as session:
+    async with life([says("", cell("rows = 1")), says("done")], runner=InventingRunner(), hooks=[requests]) as session:
         await session.say()
     [told] = [message.text for message in requests.all[1].messages if isinstance(message, ToolMessage)]
     assert told == "done\n[variables: added hidden]"
@@ -175,7 +177,7 @@ async def test_what_code_prints_otherwise_goes_to_the_model(prompt: str, printed
 
 
 async def test_what_was_printed_before_a_failure_is_not_the_answer() -> None:
-    async with life([says("", cell("@fare[3.5] fail")), says("@fare[4]")], hands=FailingHands()) as session:
+    async with life([says("", cell("@fare[3.5] fail")), says("@fare[4]")], runner=FailingRunner()) as session:
         end = await session.say(FARE)
     assert isinstance(end, TurnEnded)
     assert (end.text, end.printed) == ("@fare[4]", False)
@@ -196,9 +198,9 @@ async def test_an_answer_without_the_asked_form_goes_back_once_and_the_second_is
 
 
 async def test_code_that_answers_without_the_asked_form_is_told_once_too() -> None:
-    hands = EchoHands(tools=[answer])
-    async with life([says("", cell(TELL)), says("It is 42.")], hands=hands) as session:
+    runner = EchoRunner(tools=[answer])
+    async with life([says("", cell(TELL)), says("It is 42.")], runner=runner) as session:
         end = await session.say(FARE)
-    assert "@fare[...] is missing" in hands.got[0].observation
-    assert hands.got[0].outcome == "error"
+    assert "@fare[...] is missing" in runner.got[0].observation
+    assert runner.got[0].outcome == "error"
     assert isinstance(end, TurnEnded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.engine.doubles import TURN, EchoHands, Life, calls, cell, life, memory_log, outcomes, says
+from tests.engine.doubles import TURN, EchoRunner, Life, calls, cell, life, memory_log, outcomes, says
 
 from pinfold.engine import CommandRefused, digest_of
 from pinfold.events import (
@@ -64,8 +64,8 @@ async def yes(session: Life, request: ApprovalRequested, scope: Scope = "once", 
 async def test_a_loop_of_calls_of_one_pattern_in_one_cell_is_one_question() -> None:
     loop = "\n".join(f'call send {{"to": "n{i}"}}' for i in range(50))
     script = (says("", cell(loop + '\ncall delete {"name": "x"}')), says("ok"))
-    hands = EchoHands(tools=[send, delete])
-    async with life(script, hands=hands, unattended=False) as session:
+    runner = EchoRunner(tools=[send, delete])
+    async with life(script, runner=runner, unattended=False) as session:
         first = await asking(session)
         assert (first.pattern, first.bundled) == ("tool: send", True)
         await yes(session, first)
@@ -74,14 +74,14 @@ async def test_a_loop_of_calls_of_one_pattern_in_one_cell_is_one_question() -> N
         await yes(session, second)
         await session.ended()
     assert len(session.all(ApprovalRequested)) == 2
-    assert [one.outcome for one in hands.got] == ["ok"] * 51
+    assert [one.outcome for one in runner.got] == ["ok"] * 51
     assert len(session.all(ActionAllowed)) >= 49
 
 
 async def test_what_one_cell_may_call_the_next_one_asks_for_again() -> None:
     one = cell('call send {"to": "ann"}')
     async with life(
-        (says("", one), says("", one), says("ok")), hands=EchoHands(tools=[send]), unattended=False
+        (says("", one), says("", one), says("ok")), runner=EchoRunner(tools=[send]), unattended=False
     ) as session:
         await yes(session, await asking(session))
         again = await asking(session)
@@ -91,7 +91,7 @@ async def test_what_one_cell_may_call_the_next_one_asks_for_again() -> None:
 
 
 async def test_a_yes_to_a_call_of_the_models_own_covers_nothing_else() -> None:
-    async with life(SCRIPT, hands=EchoHands(tools=[send]), unattended=False) as session:
+    async with life(SCRIPT, runner=EchoRunner(tools=[send]), unattended=False) as session:
         first = await asking(session)
         assert not first.bundled
         await yes(session, first)
@@ -100,20 +100,20 @@ async def test_a_yes_to_a_call_of_the_models_own_covers_nothing_else() -> None:
 
 
 async def test_always_is_kept_where_it_says_and_holds_in_another_session() -> None:
-    hands = EchoHands(tools=[send])
-    async with life(SCRIPT, hands=hands, unattended=False) as session:
+    runner = EchoRunner(tools=[send])
+    async with life(SCRIPT, runner=runner, unattended=False) as session:
         request = await asking(session)
         assert request.stored == "grants"
         await yes(session, request, "always")
         await session.ended()
-    assert hands.always == {"tool: send"}
-    async with life(SCRIPT, hands=hands, log=memory_log()) as session:
+    assert runner.always == {"tool: send"}
+    async with life(SCRIPT, runner=runner, log=memory_log()) as session:
         await session.say()
     assert [event.outcome for event in session.all(ActionFinished)] == ["ok"]
 
 
 async def test_what_was_granted_to_the_session_can_be_revoked() -> None:
-    async with life(SCRIPT, hands=EchoHands(tools=[send]), unattended=False) as session:
+    async with life(SCRIPT, runner=EchoRunner(tools=[send]), unattended=False) as session:
         await yes(session, await asking(session), "session")
         await session.ended()
         with pytest.raises(CommandRefused, match="'tool: sen' is not granted to this session"):
@@ -129,14 +129,14 @@ async def test_what_was_shown_and_has_changed_since_is_asked_again() -> None:
     def shown(_: Action) -> str:
         return now[0]
 
-    hands = EchoHands(tools=[send], shown=shown)
-    async with life(SCRIPT, hands=hands, unattended=False) as session:
+    runner = EchoRunner(tools=[send], shown=shown)
+    async with life(SCRIPT, runner=runner, unattended=False) as session:
         first = await asking(session)
         assert first.shows == "- old\n+ new"
         now[0] = "- older\n+ new"
         await yes(session, first)
         second = await asking(session)
-        assert (second.shows, hands.began) == ("- older\n+ new", [])
+        assert (second.shows, runner.began) == ("- older\n+ new", [])
         assert second.digest != first.digest
         with pytest.raises(CommandRefused, match="is about other content"):
             await yes(session, first)
@@ -147,7 +147,7 @@ async def test_what_was_shown_and_has_changed_since_is_asked_again() -> None:
 
 @pytest.mark.parametrize(("late_s", "asks"), [(1.0, 1), (0.0, 0)])
 async def test_a_yes_that_was_given_long_ago_is_asked_again_after_a_restart(late_s: float, asks: int) -> None:
-    log, hands = memory_log(), EchoHands(tools=[send])
+    log, runner = memory_log(), EchoRunner(tools=[send])
     call = Call(id=ActionId("a_1"), tool="send", args={"to": "ann"})
     action = CallTool(tool="send", args={"to": "ann"})
     await log.append(
@@ -157,18 +157,18 @@ async def test_a_yes_that_was_given_long_ago_is_asked_again_after_a_restart(late
         ApprovalRequested(id=call.id, reason="why", digest=digest_of(call.id, action)),
         ApprovalDecided(id=call.id, verdict="allow"),
     )
-    async with life((says("ok"),), hands=hands, log=log) as session:
+    async with life((says("ok"),), runner=runner, log=log) as session:
         clock = session.core.clock
         session.core.clock = lambda: clock() + timedelta(seconds=session.core.approval_s + late_s)
         await session.submit(Continue())
         await session.ended()
     assert len(session.all(ApprovalRequested)) == 1 + asks
-    assert len(hands.began) == 1 - asks
+    assert len(runner.began) == 1 - asks
 
 
 async def test_the_answer_to_the_agents_own_question_is_what_it_sees() -> None:
     script = (says("", calls("ask_user", question="Which one?")), says("done"))
-    async with life(script, hands=EchoHands(), unattended=False) as session:
+    async with life(script, runner=EchoRunner(), unattended=False) as session:
         request = await asking(session)
         assert (request.question, request.options, request.reason) == (True, ("yes", "no"), "Which one?")
         await yes(session, request, words="the blue one")
@@ -178,7 +178,7 @@ async def test_the_answer_to_the_agents_own_question_is_what_it_sees() -> None:
 
 async def test_a_question_when_nobody_is_there_is_told_to_the_model_as_its_own_to_decide() -> None:
     script = (says("", calls("ask_user", question="Which one?")), says("done"))
-    async with life(script, hands=EchoHands()) as session:
+    async with life(script, runner=EchoRunner()) as session:
         assert isinstance(await session.say(), TurnEnded)
     assert [event.observation for event in session.all(ActionFinished)] == [
         "The user gave no answer: nobody is there; decide by yourself, and say what you took for granted"
@@ -186,7 +186,7 @@ async def test_a_question_when_nobody_is_there_is_told_to_the_model_as_its_own_t
 
 
 async def test_a_mode_that_the_files_were_not_mounted_for_is_refused() -> None:
-    async with life(hands=EchoHands()) as session:
+    async with life(runner=EchoRunner()) as session:
         await session.submit(Configure(mode="full"))
         assert session.core.state.mode == "full"
         with pytest.raises(CommandRefused, match="reopen it in read-only"):

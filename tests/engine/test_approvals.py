@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 from inline_snapshot import snapshot
-from tests.engine.doubles import SESSION, TURN, EchoHands, Life, calls, life, memory_log, outcomes, says, story
+from tests.engine.doubles import SESSION, TURN, EchoRunner, Life, calls, life, memory_log, outcomes, says, story
 
 from pinfold.engine import CommandRefused, digest_of
 from pinfold.events import (
@@ -42,8 +42,8 @@ def send(to: str) -> str:
     return f"sent to {to}"
 
 
-def world() -> EchoHands:
-    return EchoHands(tools=[send])
+def world() -> EchoRunner:
+    return EchoRunner(tools=[send])
 
 
 async def asking(session: Life, turn: TurnId = TURN) -> ApprovalRequested:
@@ -55,7 +55,7 @@ async def asking(session: Life, turn: TurnId = TURN) -> ApprovalRequested:
 
 
 async def test_an_allowed_action_is_told_whole() -> None:
-    async with life(SCRIPT, hands=world(), unattended=False) as session:
+    async with life(SCRIPT, runner=world(), unattended=False) as session:
         request = await asking(session)
         await session.submit(Decide(id=request.id, digest=request.digest, verdict="allow"))
         await session.ended()
@@ -78,18 +78,18 @@ async def test_an_allowed_action_is_told_whole() -> None:
 
 
 async def test_a_denied_action_never_begins_and_the_model_hears_why() -> None:
-    hands = world()
-    async with life(SCRIPT, hands=hands, unattended=False) as session:
+    runner = world()
+    async with life(SCRIPT, runner=runner, unattended=False) as session:
         request = await asking(session)
         await session.submit(Decide(id=request.id, digest=request.digest, verdict="deny", words="not to her"))
         await session.ended()
-    assert hands.began == []
+    assert runner.began == []
     assert session.all(ActionStarted) == []
     assert [event.observation for event in session.all(ActionFinished)] == ["This was not run: not to her"]
 
 
 async def test_a_denial_without_words_still_says_something() -> None:
-    async with life(SCRIPT, hands=world(), unattended=False) as session:
+    async with life(SCRIPT, runner=world(), unattended=False) as session:
         request = await asking(session)
         await session.submit(Decide(id=request.id, digest=request.digest, verdict="deny"))
         await session.ended()
@@ -97,32 +97,32 @@ async def test_a_denial_without_words_still_says_something() -> None:
 
 
 async def test_nothing_happens_until_someone_answers() -> None:
-    hands = world()
-    async with life(SCRIPT, hands=hands, unattended=False) as session:
+    runner = world()
+    async with life(SCRIPT, runner=runner, unattended=False) as session:
         request = await asking(session)
         assert session.core.state.open[request.id].stage == "asking"
-        assert hands.began == []
+        assert runner.began == []
 
 
 async def test_an_answer_about_other_bytes_is_refused() -> None:
-    hands = world()
-    async with life(SCRIPT, hands=hands, unattended=False) as session:
+    runner = world()
+    async with life(SCRIPT, runner=runner, unattended=False) as session:
         request = await asking(session)
         other = digest_of(request.id, CallTool(tool="send", args={"to": "eve"}))
         with pytest.raises(CommandRefused, match="has other content than the one that was answered"):
             await session.submit(Decide(id=request.id, digest=other, verdict="allow"))
         assert session.core.state.open[request.id].stage == "asking"
-        assert hands.began == []
+        assert runner.began == []
 
 
 async def test_an_answer_nobody_asked_for_is_refused() -> None:
-    async with life(SCRIPT, hands=world(), unattended=False) as session:
+    async with life(SCRIPT, runner=world(), unattended=False) as session:
         with pytest.raises(CommandRefused, match="no approval is waiting for nothing"):
             await session.submit(Decide(id=ActionId("nothing"), digest="", verdict="allow"))
 
 
 async def test_an_approval_is_used_once() -> None:
-    async with life(SCRIPT, hands=world(), unattended=False) as session:
+    async with life(SCRIPT, runner=world(), unattended=False) as session:
         request = await asking(session)
         decide = Decide(id=request.id, digest=request.digest, verdict="allow")
         await session.submit(decide)
@@ -141,7 +141,7 @@ async def test_of_two_answers_that_cross_the_first_counts_and_the_second_is_refu
             refused.append(str(refusal))
 
     log = Log(tmp_path, SESSION)
-    async with life(SCRIPT, hands=world(), unattended=False, log=log) as session:
+    async with life(SCRIPT, runner=world(), unattended=False, log=log) as session:
         request = await asking(session)
         async with anyio.create_task_group() as tasks:
             for verdict in ("allow", "deny"):
@@ -154,7 +154,7 @@ async def test_of_two_answers_that_cross_the_first_counts_and_the_second_is_refu
 
 
 async def test_a_grant_for_the_session_is_not_asked_again() -> None:
-    async with life(SCRIPT, hands=world(), unattended=False) as session:
+    async with life(SCRIPT, runner=world(), unattended=False) as session:
         request = await asking(session)
         await session.submit(Decide(id=request.id, digest=request.digest, verdict="allow", scope="session"))
         await session.ended()
@@ -164,7 +164,7 @@ async def test_a_grant_for_the_session_is_not_asked_again() -> None:
 
 
 async def test_an_answer_for_once_is_asked_again() -> None:
-    async with life(SCRIPT, hands=world(), unattended=False) as session:
+    async with life(SCRIPT, runner=world(), unattended=False) as session:
         request = await asking(session)
         await session.submit(Decide(id=request.id, digest=request.digest, verdict="allow"))
         await session.ended()
@@ -175,20 +175,20 @@ async def test_an_answer_for_once_is_asked_again() -> None:
 
 async def test_a_grant_survives_a_restart() -> None:
     log = memory_log()
-    async with life(SCRIPT, hands=world(), unattended=False, log=log) as session:
+    async with life(SCRIPT, runner=world(), unattended=False, log=log) as session:
         request = await asking(session)
         await session.submit(Decide(id=request.id, digest=request.digest, verdict="allow", scope="session"))
         await session.ended()
-    async with life(SCRIPT, hands=world(), unattended=False, log=log) as session:
+    async with life(SCRIPT, runner=world(), unattended=False, log=log) as session:
         await session.say("again", TurnId("t2"))
     assert len(session.all(ApprovalRequested)) == 1
 
 
 async def test_with_nobody_there_asking_is_denying_on_record() -> None:
-    hands = world()
-    async with life(SCRIPT, hands=hands) as session:
+    runner = world()
+    async with life(SCRIPT, runner=runner) as session:
         await session.say()
-    assert hands.began == []
+    assert runner.began == []
     told = [event for event in story(session.events) if type(event).__name__.startswith("App")]
     assert told == snapshot(
         [
@@ -213,39 +213,39 @@ async def test_with_nobody_there_asking_is_denying_on_record() -> None:
 
 
 async def test_a_pending_approval_survives_a_restart_and_is_answered_then() -> None:
-    log, hands = memory_log(), world()
-    async with life(SCRIPT, hands=world(), unattended=False, log=log) as session:
+    log, runner = memory_log(), world()
+    async with life(SCRIPT, runner=world(), unattended=False, log=log) as session:
         request = await asking(session)
-    async with life(SCRIPT, hands=hands, unattended=False, log=log) as session:
+    async with life(SCRIPT, runner=runner, unattended=False, log=log) as session:
         assert session.core.state.open[request.id].stage == "asking"
-        assert hands.began == []
+        assert runner.began == []
         await session.submit(Decide(id=request.id, digest=request.digest, verdict="allow"))
         assert isinstance(await session.ended(), TurnEnded)
-    assert hands.began == [CallTool(tool="send", args={"to": "ann"})]
+    assert runner.began == [CallTool(tool="send", args={"to": "ann"})]
     assert outcomes(session.events) == {request.id: ["ok"]}
 
 
 async def test_going_on_after_a_restart_waits_for_the_same_answer() -> None:
-    log, hands = memory_log(), world()
-    async with life(SCRIPT, hands=world(), unattended=False, log=log) as session:
+    log, runner = memory_log(), world()
+    async with life(SCRIPT, runner=world(), unattended=False, log=log) as session:
         request = await asking(session)
-    async with life(SCRIPT, hands=hands, unattended=False, log=log) as session:
+    async with life(SCRIPT, runner=runner, unattended=False, log=log) as session:
         await session.submit(Continue())
         await session.submit(Decide(id=request.id, digest=request.digest, verdict="deny"))
         await session.ended()
-    assert hands.began == []
+    assert runner.began == []
     assert len(session.all(ApprovalRequested)) == 1
 
 
 async def test_an_interrupt_while_asking_leaves_nothing_done() -> None:
-    hands = world()
-    async with life(SCRIPT, hands=hands, unattended=False) as session:
+    runner = world()
+    async with life(SCRIPT, runner=runner, unattended=False) as session:
         request = await asking(session)
         await session.submit(Interrupt())
         assert isinstance(await session.ended(), TurnInterrupted)
         with pytest.raises(CommandRefused):
             await session.submit(Decide(id=request.id, digest=request.digest, verdict="allow"))
-    assert hands.began == []
+    assert runner.began == []
     assert outcomes(session.events) == {request.id: ["not_run"]}
 
 
@@ -260,17 +260,17 @@ async def test_a_second_answer_in_the_log_changes_nothing() -> None:
         ActionStarted(id=id_, effect="once"),
         ApprovalDecided(id=id_, verdict="deny"),
     )
-    hands = world()
-    async with life(hands=hands, log=log) as session:
+    runner = world()
+    async with life(runner=runner, log=log) as session:
         pass
     assert outcomes(session.events) == {id_: ["outcome_unknown"]}
 
 
 async def test_a_policy_denial_is_on_record_and_told() -> None:
-    hands = EchoHands(tools=[send], mode="read-only")
-    async with life(SCRIPT, hands=hands) as session:
+    runner = EchoRunner(tools=[send], mode="read-only")
+    async with life(SCRIPT, runner=runner) as session:
         await session.say()
-    assert hands.began == []
+    assert runner.began == []
     assert [event.reason for event in session.all(ActionDenied)] == [
         "send has effects (once), and the mode is read-only"
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from inline_snapshot import snapshot
-from tests.engine.doubles import TURN, EchoHands, Life, calls, cell, copy_of, life, memory_log, outcomes, says, story
+from tests.engine.doubles import TURN, EchoRunner, Life, calls, cell, copy_of, life, memory_log, outcomes, says, story
 
 from pinfold.engine import Performed, request_of
 from pinfold.events import (
@@ -49,8 +49,8 @@ def send(to: str) -> str:
     return f"sent to {to}"
 
 
-def world(mode: Mode = "auto") -> EchoHands:
-    return EchoHands(tools=[look, send], mode=mode)
+def world(mode: Mode = "auto") -> EchoRunner:
+    return EchoRunner(tools=[look, send], mode=mode)
 
 
 async def executed(session: Life, code: str, id_: ActionId = CELL) -> None:
@@ -63,8 +63,8 @@ def nested(session: Life) -> list[ActionProposed]:
 
 
 async def test_a_call_is_told_whole_inside_its_cell() -> None:
-    hands = world("full")
-    async with life([says("", cell('call send {"to": "ann"}')), says("ok")], hands=hands) as session:
+    runner = world("full")
+    async with life([says("", cell('call send {"to": "ann"}')), says("ok")], runner=runner) as session:
         await session.say()
     told = [event for event in story(session.events) if type(event).__name__.startswith("Act")]
     assert told == snapshot(
@@ -85,12 +85,12 @@ async def test_a_call_is_told_whole_inside_its_cell() -> None:
             ActionFinished(id=ActionId("a1"), outcome="ok", observation='call send {"to": "ann"}'),
         ]
     )
-    assert hands.got == [Performed(outcome="ok", observation="sent to ann")]
+    assert runner.got == [Performed(outcome="ok", observation="sent to ann")]
 
 
 async def test_what_a_cell_got_is_not_told_to_the_model() -> None:
     code = 'call look {"at": "secret"}'
-    async with life([says("", cell(code)), says("ok")], hands=world()) as session:
+    async with life([says("", cell(code)), says("ok")], runner=world()) as session:
         await session.say()
         request = request_of(session.core.state, (), {})
     assert "seen secret" not in repr(request)
@@ -109,17 +109,17 @@ async def test_what_a_cell_got_is_not_told_to_the_model() -> None:
 async def test_policy_judges_a_cells_call_as_the_models(mode: Mode, outcome: str, words: str) -> None:
     """Both ways, side by side: what the model may not, its code may not either."""
     script = [says("", calls("send", to="ann")), says("", cell('call send {"to": "ann"}')), says("ok")]
-    hands = world(mode)
-    async with life(script, hands=hands) as session:
+    runner = world(mode)
+    async with life(script, runner=runner) as session:
         await session.say()
     ends = [event for event in session.all(ActionFinished) if not event.observation.startswith("call")]
     assert [(end.outcome, words in end.observation) for end in ends] == [(outcome, True)] * 2
-    assert [got.outcome for got in hands.got] == [outcome]
-    assert sum(isinstance(action, CallTool) for action in hands.began) == (2 if outcome == "ok" else 0)
+    assert [got.outcome for got in runner.got] == [outcome]
+    assert sum(isinstance(action, CallTool) for action in runner.began) == (2 if outcome == "ok" else 0)
 
 
 async def test_unattended_the_denial_is_on_record() -> None:
-    async with life(hands=world()) as session:
+    async with life(runner=world()) as session:
         await executed(session, 'call send {"to": "ann"}')
     (call,) = nested(session)
     assert (call.by, call.turn, call.parent) == ("cell", None, CELL)
@@ -129,35 +129,35 @@ async def test_unattended_the_denial_is_on_record() -> None:
 
 @pytest.mark.parametrize("verdict", ["allow", "deny"])
 async def test_a_users_answer_is_waited_for(verdict: str) -> None:
-    hands = world()
-    async with life(hands=hands, unattended=False) as session:
+    runner = world()
+    async with life(runner=runner, unattended=False) as session:
         await session.submit(Execute(id=CELL, code='call send {"to": "ann"}'))
         request = await session.asked()
         allows = verdict == "allow"
         await session.submit(Decide(id=request.id, digest=request.digest, verdict="allow" if allows else "deny"))
         await session.seen(lambda event: isinstance(event, ActionFinished) and event.id == CELL)
-    assert [got.outcome for got in hands.got] == ["ok" if allows else "denied"]
+    assert [got.outcome for got in runner.got] == ["ok" if allows else "denied"]
 
 
 async def test_a_grant_for_the_session_holds_for_calls_too() -> None:
-    hands = world()
-    async with life(hands=hands, unattended=False) as session:
+    runner = world()
+    async with life(runner=runner, unattended=False) as session:
         await session.submit(Execute(id=CELL, code='call send {"to": "ann"}\ncall send {"to": "bob"}'))
         request = await session.asked()
         await session.submit(Decide(id=request.id, digest=request.digest, verdict="allow", scope="session"))
         await session.seen(lambda event: isinstance(event, ActionFinished) and event.id == CELL)
-    assert [got.observation for got in hands.got] == ["sent to ann", "sent to bob"]
+    assert [got.observation for got in runner.got] == ["sent to ann", "sent to bob"]
     assert len(session.all(ApprovalRequested)) == 1
 
 
 async def test_an_answer_to_a_users_cell_does_not_go_on_with_a_turn_that_was_cut_off() -> None:
-    async with life([says("", cell("x"))], hands=world()) as first:
+    async with life([says("", cell("x"))], runner=world()) as first:
         await first.say()
     events = copy_of(first.log.read())
     started = next(n for n, event in enumerate(events) if isinstance(event, ActionStarted))
     log = memory_log()
     await log.append(*events[: started + 1])
-    async with life([says("no")], hands=world(), log=log, unattended=False) as session:
+    async with life([says("no")], runner=world(), log=log, unattended=False) as session:
         await session.submit(Execute(id=CELL, code='call send {"to": "ann"}'))
         request = await session.asked()
         await session.submit(Decide(id=request.id, digest=request.digest, verdict="deny"))
@@ -180,10 +180,10 @@ class NoSending:
 
 
 async def test_hooks_see_a_cells_calls() -> None:
-    hands = world("full")
-    async with life(hands=hands, hooks=[NoSending()]) as session:
+    runner = world("full")
+    async with life(runner=runner, hooks=[NoSending()]) as session:
         await executed(session, 'call send {"to": "ann"}\ncall swap {}\ncall cell {}')
-    assert [got.observation for got in hands.got] == [
+    assert [got.observation for got in runner.got] == [
         "This was not run: not today",
         "seen instead",
         "This was not run: a cell cannot run another one",
@@ -191,11 +191,11 @@ async def test_hooks_see_a_cells_calls() -> None:
 
 
 async def test_a_cell_cannot_run_a_cell() -> None:
-    hands = world("full")
-    async with life(hands=hands) as session:
+    runner = world("full")
+    async with life(runner=runner) as session:
         await executed(session, 'call python {"code": "1"}')
-    assert [got.outcome for got in hands.got] == ["denied"]
-    assert hands.began == [RunCell(code='call python {"code": "1"}')]
+    assert [got.outcome for got in runner.got] == ["denied"]
+    assert runner.began == [RunCell(code='call python {"code": "1"}')]
     assert [event.reason for event in session.all(ActionDenied)] == ["a cell cannot run another one"]
 
 
@@ -207,9 +207,9 @@ async def test_a_call_that_is_interrupted_is_named_and_so_is_its_cell() -> None:
             running.set()
             await anyio.sleep_forever()
 
-    hands = world("full")
-    hands.before = hang
-    async with life(hands=hands) as session:
+    runner = world("full")
+    runner.before = hang
+    async with life(runner=runner) as session:
         await session.submit(Execute(id=CELL, code='call send {"to": "ann"}'))
         await running.wait()
         await session.submit(Interrupt())
@@ -218,7 +218,7 @@ async def test_a_call_that_is_interrupted_is_named_and_so_is_its_cell() -> None:
 
 
 async def test_a_question_that_nobody_waits_for_any_more_is_closed() -> None:
-    async with life(hands=world(), unattended=False) as session:
+    async with life(runner=world(), unattended=False) as session:
         await session.submit(Execute(id=CELL, code='call send {"to": "ann"}'))
         await session.asked()
         await session.submit(Interrupt())
@@ -232,24 +232,24 @@ async def test_a_tool_that_is_not_available_fails_for_the_cell_alone() -> None:
         if isinstance(action, CallTool):
             raise Unavailable("no such server")
 
-    hands = world()
-    hands.before = gone
-    async with life(hands=hands) as session:
+    runner = world()
+    runner.before = gone
+    async with life(runner=runner) as session:
         await executed(session, 'call look {"at": "x"}')
-    assert [got.outcome for got in hands.got] == ["not_run"]
+    assert [got.outcome for got in runner.got] == ["not_run"]
     assert [end.outcome for end in session.all(ActionFinished)] == ["not_run", "ok"]
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
 async def test_wherever_a_cell_that_calls_is_cut_nothing_runs_twice_and_everything_ends(by_hand: bool) -> None:
     code = 'call look {"at": "x"}\ncall send {"to": "ann"}\ncall send {"to": "bob"}'
-    async with life([says("", cell(code)), says("ok")], hands=world("full")) as first:
+    async with life([says("", cell(code)), says("ok")], runner=world("full")) as first:
         await (executed(first, code) if by_hand else first.say())
     entries = list(first.log.read())
     for cut in range(1, len(entries) + 1):
-        before, log, hands = copy_of(entries[:cut]), memory_log(), world("full")
+        before, log, runner = copy_of(entries[:cut]), memory_log(), world("full")
         await log.append(*copy_of(entries[:cut]))
-        async with life([says("on")] * 3, hands=hands, log=log) as session:
+        async with life([says("on")] * 3, runner=runner, log=log) as session:
             if session.core.state.turn:
                 await session.submit(Continue())
                 await session.ended()
@@ -259,7 +259,7 @@ async def test_wherever_a_cell_that_calls_is_cut_nothing_runs_twice_and_everythi
         effects = {event.id: event.effect for event in before if isinstance(event, ActionStarted)}
         if not effects:
             continue
-        assert hands.began == [], cut
+        assert runner.began == [], cut
         for id_ in outcomes(before):
             if not outcomes(before)[id_]:
                 has_effect = effects.get(id_, "pure") != "pure"
@@ -267,16 +267,16 @@ async def test_wherever_a_cell_that_calls_is_cut_nothing_runs_twice_and_everythi
 
 
 async def test_a_pending_question_of_a_cell_is_closed_by_a_restart() -> None:
-    async with life([says("", cell('call send {"to": "ann"}'))], hands=world(), unattended=False) as first:
+    async with life([says("", cell('call send {"to": "ann"}'))], runner=world(), unattended=False) as first:
         await first.submit(Say(turn=TURN, text="go"))
         await first.asked()
         kept: list[Event] = copy_of(first.log.read())
     log = memory_log()
     await log.append(*kept)
-    hands = world()
-    async with life([says("on")], hands=hands, log=log, unattended=False) as session:
+    runner = world()
+    async with life([says("on")], runner=runner, log=log, unattended=False) as session:
         assert session.core.state.open == {}
         await session.submit(Continue())
         await session.ended()
-    assert hands.began == []
+    assert runner.began == []
     assert list(outcomes(session.events).values()) == [["outcome_unknown"], ["not_run"]]

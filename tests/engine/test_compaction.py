@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.doubles import EchoHands, calls, cell, life, memory_log, says
+from tests.engine.doubles import EchoRunner, calls, cell, life, memory_log, says
 
 from pinfold.engine import Budget, CommandRefused, ContextLimits, fold, request_of
 from pinfold.events import (
@@ -68,7 +68,7 @@ async def test_old_results_become_one_line_before_the_window_is_full() -> None:
         """Look."""
         return f"seen at {at}: {NOISE}"
 
-    async with life(model, hands=EchoHands(tools=[look]), context=SMALL, budget=Budget(max_steps=50)) as session:
+    async with life(model, runner=EchoRunner(tools=[look]), context=SMALL, budget=Budget(max_steps=50)) as session:
         assert isinstance(await session.say("look around"), TurnEnded)
     compacted = session.all(ContextCompacted)
     assert compacted
@@ -95,8 +95,8 @@ async def test_auto_compaction_can_be_switched_off() -> None:
 
 async def test_where_lines_do_not_suffice_a_summary_takes_the_place_of_what_was() -> None:
     model = Listener(noisy_cells(12), context=2000)
-    hands = EchoHands(variables="Variables of the session, all still there: x0 (int).")
-    async with life(model, hands=hands, budget=Budget(max_steps=50)) as session:
+    runner = EchoRunner(variables="Variables of the session, all still there: x0 (int).")
+    async with life(model, runner=runner, budget=Budget(max_steps=50)) as session:
         assert isinstance(await session.say("Remember the word AUBERGINE."), TurnEnded)
     summaries = [event for event in session.all(ContextCompacted) if event.summary]
     assert summaries
@@ -130,8 +130,8 @@ async def test_errors_are_named_in_the_summary_with_their_last_line() -> None:
         raise ValueError(f"no such place: {at}")
 
     script = [says("", calls("broken", at=7)), *noisy_cells(12)]
-    hands = EchoHands(tools=[broken])
-    async with life(script, hands=hands, context=SMALL, budget=Budget(max_steps=50)) as session:
+    runner = EchoRunner(tools=[broken])
+    async with life(script, runner=runner, context=SMALL, budget=Budget(max_steps=50)) as session:
         await session.say()
     summary = next(event.summary for event in session.all(ContextCompacted) if event.summary)
     failed = summary.partition("FAILED")[2].partition("NEXT")[0]
@@ -166,7 +166,7 @@ async def test_where_nothing_else_is_left_even_the_last_result_goes() -> None:
         return NOISE
 
     refused = KeptReply(error="context_length_exceeded", status=400)
-    async with life([says("", calls("look")), refused, says("done")], hands=EchoHands(tools=[look])) as session:
+    async with life([says("", calls("look")), refused, says("done")], runner=EchoRunner(tools=[look])) as session:
         assert isinstance(await session.say(), TurnEnded)
     (event,) = session.all(ContextCompacted)
     assert len(event.shortened) == 1
@@ -264,7 +264,7 @@ async def test_no_request_exceeds_the_window_and_the_newest_result_is_whole(coun
         """Look."""
         return f"seen at {at}: {'noise ' * 200}"
 
-    async with life(model, hands=EchoHands(tools=[look]), budget=Budget(max_steps=50)) as session:
+    async with life(model, runner=EchoRunner(tools=[look]), budget=Budget(max_steps=50)) as session:
         assert isinstance(await session.say(), TurnEnded)
     for number, request in enumerate(model.requests[1:]):
         assert size(request) <= window

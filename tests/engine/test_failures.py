@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from inline_snapshot import snapshot
-from tests.engine.doubles import TURN, BusyModel, EchoHands, calls, life, says, story
+from tests.engine.doubles import TURN, BusyModel, EchoRunner, calls, life, says, story
 
 from pinfold.engine import Breaker, Budget
 from pinfold.events import (
@@ -138,7 +138,7 @@ async def test_the_breaker_pauses_a_tool_that_fails_by_itself() -> None:
     clock = Clock()
     breaker = Breaker(clock=clock, threshold=2, cooldown_s=30)
     script = [says("", calls("flaky"))] * 3 + [says("so"), says("", calls("flaky")), says("so")]
-    async with life(script, hands=EchoHands(tools=[flaky]), breaker=breaker) as session:
+    async with life(script, runner=EchoRunner(tools=[flaky]), breaker=breaker) as session:
         await session.say()
         clock.now = 31
         await session.say("again", TurnId("t2"))
@@ -161,7 +161,7 @@ async def test_wrong_arguments_are_not_the_tools_fault() -> None:
 
     breaker = Breaker(clock=Clock(), threshold=1)
     script = [says("", calls("strict", n="many"))] * 3 + [says("so")]
-    async with life(script, hands=EchoHands(tools=[strict]), breaker=breaker) as session:
+    async with life(script, runner=EchoRunner(tools=[strict]), breaker=breaker) as session:
         await session.say()
     assert breaker.state("the tool strict") == "closed"
     assert [event.outcome for event in session.all(ActionFinished)] == ["error"] * 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
-from tests.engine.doubles import TURN, BusyModel, EchoHands, Life, calls, cell, life, says
+from tests.engine.doubles import TURN, BusyModel, EchoRunner, Life, calls, cell, life, says
 
 from pinfold import tool
 from pinfold.engine import Breaker, Budget, OnCall, OnOutput, Performed, Spent, fold
@@ -139,7 +139,7 @@ async def test_two_steps_in_turn_are_a_loop_too_and_other_results_are_none() -> 
         assert isinstance(await session.say(), TurnEnded)
 
 
-class RaisingHands(EchoHands):
+class RaisingRunner(EchoRunner):
     """Code raises what it is."""
 
     async def perform(
@@ -166,9 +166,9 @@ def failing(times: int, error: str = "KeyError: 'x'") -> list[KeptReply]:
 
 
 async def test_the_same_error_three_times_brings_a_fresh_look_and_once_more_a_start_without_the_tries() -> None:
-    hands, requests = RaisingHands(files="a.csv: 3 rows"), Requests()
+    runner, requests = RaisingRunner(files="a.csv: 3 rows"), Requests()
     script = [says("", cell("fine")), *failing(4), says("", cell("other")), says("done")]
-    async with life(script, hands=hands, hooks=[requests]) as session:
+    async with life(script, runner=runner, hooks=[requests]) as session:
         end = await session.say("sum x in a.csv")
     assert isinstance(end, TurnEnded)
     assert end.text == "done"
@@ -192,12 +192,12 @@ async def test_the_same_error_three_times_brings_a_fresh_look_and_once_more_a_st
 
 
 async def test_an_error_that_comes_back_after_a_new_start_ends_the_turn_or_a_stronger_model_goes_on() -> None:
-    async with life(failing(20), hands=RaisingHands()) as session:
+    async with life(failing(20), runner=RaisingRunner()) as session:
         end = await session.say()
     assert isinstance(end, TurnFailed)
     assert end.error == "stopped: the model keeps making the same error: KeyError: 'x'"
     assert len(session.all(ModelReplied)) == 7
-    async with life(failing(20), hands=RaisingHands()) as session:
+    async with life(failing(20), runner=RaisingRunner()) as session:
         session.core.escalate = ScriptedModel([says("solved")], name="strong")
         end = await session.say()
     assert isinstance(end, TurnEnded)
@@ -206,7 +206,7 @@ async def test_an_error_that_comes_back_after_a_new_start_ends_the_turn_or_a_str
 
 async def test_other_errors_and_errors_of_earlier_turns_change_nothing() -> None:
     script = [*failing(2), *failing(2, "ValueError: y"), says("one"), *failing(2), says("two")]
-    async with life(script, hands=RaisingHands()) as session:
+    async with life(script, runner=RaisingRunner()) as session:
         await session.say()
         await session.say("again", TurnId("t2"))
     assert session.all(ApproachChanged) == []
@@ -218,13 +218,13 @@ async def test_what_reached_outside_is_not_begun_again() -> None:
         """Send."""
         return "sent"
 
-    hands = RaisingHands(tools=[send], granted=frozenset({"send"}))
-    async with life([says("", calls("send")), *failing(9)], hands=hands) as session:
+    runner = RaisingRunner(tools=[send], granted=frozenset({"send"}))
+    async with life([says("", calls("send")), *failing(9)], runner=runner) as session:
         end = await session.say()
     assert isinstance(end, TurnFailed)
     assert [event.started_over for event in session.all(ApproachChanged)] == [False]
     assert session.all(SessionRewound) == []
-    assert hands.began.count(CallTool(tool="send", args={})) == 1
+    assert runner.began.count(CallTool(tool="send", args={})) == 1
 
 
 async def test_a_stronger_model_takes_over_from_one_that_is_stuck() -> None:
@@ -310,13 +310,13 @@ async def test_what_was_done_without_is_named_unless_it_came_back() -> None:
         return said
 
     script = [says("", calls("flaky")), says("so")]
-    async with life([*script, *script, *script], hands=EchoHands(tools=[flaky])) as session:
+    async with life([*script, *script, *script], runner=EchoRunner(tools=[flaky])) as session:
         first = await session.say()
     assert isinstance(first, TurnEnded)
     assert first.without == ("the tool flaky (ConnectionError: down)",)
     answers = iter(["down", "up"])
     async with life(
-        [says("", calls("flaky")), says("", calls("flaky")), says("so")], hands=EchoHands(tools=[flaky])
+        [says("", calls("flaky")), says("", calls("flaky")), says("so")], runner=EchoRunner(tools=[flaky])
     ) as session:
         second = await session.say()
     assert isinstance(second, TurnEnded)
@@ -342,7 +342,7 @@ async def test_reasoning_is_broadcast_apart_and_kept() -> None:
 
 async def test_pictures_go_to_the_model_with_their_bytes() -> None:
     model, blob = Told(), BlobId("sha256:x")
-    async with life(model, hands=EchoHands(pictures={blob: b"png"})) as session:
+    async with life(model, runner=EchoRunner(pictures={blob: b"png"})) as session:
         image = Image(mime="image/png", blob=blob)
         await session.submit(Say(turn=TURN, text="look", images=(image,)))
         await session.ended()
@@ -392,12 +392,12 @@ def messages(session: Life) -> Sequence[object]:
 
 
 async def test_files_are_told_with_the_message_and_again_only_if_they_changed() -> None:
-    hands = EchoHands(files="a.csv")
+    runner = EchoRunner(files="a.csv")
     model = Told()
-    async with life(model, hands=hands) as session:
+    async with life(model, runner=runner) as session:
         await session.say("one", TurnId("t1"))
         await session.say("two", TurnId("t2"))
-        hands.files = "b.csv"
+        runner.files = "b.csv"
         await session.say("three", TurnId("t3"))
     told = [message.text for message in model.requests[-1].messages if isinstance(message, UserMessage)]
     assert told == [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from inline_snapshot import snapshot
-from tests.engine.doubles import SESSION, TURN, EchoHands, calls, cell, life, outcomes, says, story
+from tests.engine.doubles import SESSION, TURN, EchoRunner, calls, cell, life, outcomes, says, story
 
 from pinfold.engine import Hooks
 from pinfold.events import (
@@ -63,10 +63,10 @@ async def test_a_hook_that_has_nothing_to_say_changes_nothing() -> None:
 
 
 async def test_a_hook_denies_an_action_before_policy_sees_it() -> None:
-    hands = EchoHands()
-    async with life(ONE_CELL, hooks=[Answering(Deny("no imports today"))], hands=hands) as session:
+    runner = EchoRunner()
+    async with life(ONE_CELL, hooks=[Answering(Deny("no imports today"))], runner=runner) as session:
         await session.say()
-    assert hands.began == []
+    assert runner.began == []
     told = [event for event in story(session.events) if type(event).__name__.startswith("Action")]
     assert told == snapshot(
         [
@@ -87,18 +87,18 @@ async def test_a_hook_denies_an_action_before_policy_sees_it() -> None:
     ],
 )
 async def test_a_broken_hook_denies(hook: object, reason: str) -> None:
-    hands = EchoHands()
-    async with life(ONE_CELL, hooks=[hook], hook_bound_s=0.01, hands=hands) as session:
+    runner = EchoRunner()
+    async with life(ONE_CELL, hooks=[hook], hook_bound_s=0.01, runner=runner) as session:
         await session.say()
-    assert hands.began == []
+    assert runner.began == []
     assert [event.reason for event in session.all(ActionDenied)] == [reason]
 
 
 async def test_a_replacement_is_what_is_recorded_and_run() -> None:
-    hands = EchoHands()
-    async with life(ONE_CELL, hooks=[Answering(RunCell(code="pass"))], hands=hands) as session:
+    runner = EchoRunner()
+    async with life(ONE_CELL, hooks=[Answering(RunCell(code="pass"))], runner=runner) as session:
         await session.say()
-    assert hands.began == [RunCell(code="pass")]
+    assert runner.began == [RunCell(code="pass")]
     assert [event.action for event in session.all(ActionProposed)] == [RunCell(code="pass")]
 
 
@@ -107,10 +107,10 @@ async def test_a_replacement_is_judged_as_any_action() -> None:
     def send() -> None:
         """Has an effect."""
 
-    hands = EchoHands(tools=[send], mode="read-only")
-    async with life(ONE_CELL, hooks=[Answering(CallTool(tool="send", args={}))], hands=hands) as session:
+    runner = EchoRunner(tools=[send], mode="read-only")
+    async with life(ONE_CELL, hooks=[Answering(CallTool(tool="send", args={}))], runner=runner) as session:
         await session.say()
-    assert hands.began == []
+    assert runner.began == []
     assert [event.reason for event in session.all(ActionDenied)] == [
         "send has effects (once), and the mode is read-only"
     ]
@@ -122,10 +122,10 @@ async def test_each_hook_sees_what_the_one_before_it_made() -> None:
             assert isinstance(action, RunCell)
             return RunCell(code=action.code + "!")
 
-    hands = EchoHands()
-    async with life(ONE_CELL, hooks=[Appending(), Appending()], hands=hands) as session:
+    runner = EchoRunner()
+    async with life(ONE_CELL, hooks=[Appending(), Appending()], runner=runner) as session:
         await session.say()
-    assert hands.began == [RunCell(code="import os!!")]
+    assert runner.began == [RunCell(code="import os!!")]
 
 
 async def test_a_denial_is_not_asked_further() -> None:

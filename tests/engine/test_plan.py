@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine.doubles import EchoHands, calls, life, says
+from tests.engine.doubles import EchoRunner, calls, life, says
 
 from pinfold.events import CallTool, Configure, Plan, PlanTask, TurnId
 from pinfold.tools import tool
@@ -17,12 +17,12 @@ async def test_while_the_plan_is_locked_nothing_is_changed_until_the_user_agrees
         """Send."""
         return "sent"
 
-    hands = EchoHands(tools=[send], mode="full")
+    runner = EchoRunner(tools=[send], mode="full")
     script = [says("", calls("send")), says("a plan"), says("", calls("send")), says("done")]
-    async with life(script, hands=hands) as session:
+    async with life(script, runner=runner) as session:
         await session.submit(Configure(plan=Plan(tasks=(PlanTask(text="send"),), locked=True)))
         await session.say("go")
-        assert [action for action in hands.began if isinstance(action, CallTool)] == []
+        assert [action for action in runner.began if isinstance(action, CallTool)] == []
         await session.submit(Configure(plan=Plan(state="executing")))
         await session.say("go on", TurnId("t2"))
-    assert len(hands.began) == 1
+    assert len(runner.began) == 1

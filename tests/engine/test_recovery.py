@@ -13,7 +13,7 @@ from inline_snapshot import snapshot
 from tests.engine.doubles import (
     SESSION,
     TURN,
-    EchoHands,
+    EchoRunner,
     Life,
     calls,
     cell,
@@ -89,8 +89,8 @@ def keep(key: str) -> str:
     return f"kept {key}"
 
 
-def world() -> EchoHands:
-    return EchoHands(tools=[look, send, keep], granted=frozenset({"send", "keep"}))
+def world() -> EchoRunner:
+    return EchoRunner(tools=[look, send, keep], granted=frozenset({"send", "keep"}))
 
 
 async def whole(session: Life) -> None:
@@ -105,20 +105,20 @@ async def interrupted(session: Life) -> None:
         running.set()
         await anyio.sleep_forever()
 
-    assert isinstance(session.core.hands, EchoHands)
-    session.core.hands.before = hang
+    assert isinstance(session.core.runner, EchoRunner)
+    session.core.runner.before = hang
     await session.submit(Say(turn=TURN, text="go"))
     await running.wait()
     await session.submit(Interrupt())
     await session.ended()
-    session.core.hands.before = None
+    session.core.runner.before = None
     await session.say("go on", TurnId("t2"))
 
 
 async def asked(session: Life) -> None:
     """Every `once` action is answered by hand: the first allowed, the second denied."""
-    assert isinstance(session.core.hands, EchoHands)
-    session.core.hands.granted = frozenset({"keep"})
+    assert isinstance(session.core.runner, EchoRunner)
+    session.core.runner.granted = frozenset({"keep"})
     session.core.unattended = False
     await session.submit(Say(turn=TURN, text="go"))
     seq = 0
@@ -139,7 +139,7 @@ async def by_hand(session: Life) -> None:
 
 
 async def recorded(run: Callable[[Life], Awaitable[None]]) -> list[Entry]:
-    async with life(SCRIPT, hands=world()) as session:
+    async with life(SCRIPT, runner=world()) as session:
         await run(session)
     entries = list(session.log.read())
     assert len(entries) > 15
@@ -148,15 +148,15 @@ async def recorded(run: Callable[[Life], Awaitable[None]]) -> list[Entry]:
 
 async def taken_up(prefix: list[Entry]) -> tuple[list[Event], list[Action]]:
     """A new process opens the log that ends here and goes on; the story and what it really did."""
-    log, hands = memory_log(), world()
+    log, runner = memory_log(), world()
     if prefix:
         await log.append(*copy_of(prefix))
-    async with life([says("Carried on.")] * 9, hands=hands, log=log) as session:
+    async with life([says("Carried on.")] * 9, runner=runner, log=log) as session:
         if turn := session.core.state.turn:
             await session.submit(Continue())
             await session.ended(turn.id)
         await session.say("and then?", TurnId("t_next"))
-    return session.events, hands.began
+    return session.events, runner.began
 
 
 def started(events: list[Event]) -> dict[ActionId, Effect]:
@@ -198,7 +198,7 @@ async def test_folding_in_two_parts_is_folding_at_once(run: Callable[[Life], Awa
 
 
 async def test_the_live_state_is_the_fold_of_the_log() -> None:
-    async with life(SCRIPT, hands=world()) as session:
+    async with life(SCRIPT, runner=world()) as session:
         await session.say("go")
     assert session.core.state == fold(session.log.read())
 
@@ -208,10 +208,10 @@ async def test_recovering_twice_adds_nothing() -> None:
     cut = next(n for n, entry in enumerate(entries) if isinstance(entry.event, ActionStarted)) + 1
     log = memory_log()
     await log.append(*copy_of(entries[:cut]))
-    async with life(hands=world(), log=log):
+    async with life(runner=world(), log=log):
         pass
     count = len(list(log.read()))
-    async with life(hands=world(), log=log):
+    async with life(runner=world(), log=log):
         pass
     again = [entry.event for entry in log.read(count)]
     assert [type(event) for event in again] == [SessionOpened]
@@ -228,11 +228,11 @@ async def test_a_once_action_cut_off_while_it_ran_is_told_as_unknown() -> None:
         ActionProposed(id=ActionId("a_1"), action=action, turn=TURN),
         ActionStarted(id=ActionId("a_1"), effect="once"),
     )
-    hands = world()
-    async with life([says("I will check.")], hands=hands, log=log) as session:
+    runner = world()
+    async with life([says("I will check.")], runner=runner, log=log) as session:
         await session.submit(Continue())
         await session.ended()
-    assert hands.began == []
+    assert runner.began == []
     assert story(session.all(ActionFinished)) == snapshot(
         [
             ActionFinished(
@@ -253,7 +253,7 @@ async def test_a_pure_action_cut_off_while_it_ran_is_run_again() -> None:
         ActionProposed(id=call.id, action=CallTool(tool="look", args=call.args), turn=TURN),
         ActionStarted(id=call.id, effect="pure"),
     )
-    async with life([says("ok")], hands=world(), log=log) as session:
+    async with life([says("ok")], runner=world(), log=log) as session:
         await session.submit(Continue())
         await session.ended()
     assert [event.observation for event in session.all(ActionFinished)] == ["seen x"]
@@ -263,7 +263,7 @@ async def test_words_instead_of_going_on_close_the_turn_that_was_cut_off() -> No
     log = memory_log()
     call = Call(id=ActionId("a_1"), tool="look", args={"at": "x"})
     await log.append(UserSpoke(turn=TURN, text="go"), ModelReplied(turn=TURN, model="m", text="", actions=(call,)))
-    async with life([says("ok")], hands=world(), log=log) as session:
+    async with life([says("ok")], runner=world(), log=log) as session:
         await session.say("something else", TurnId("t2"))
     assert story(session.events)[2:5] == snapshot(
         [
@@ -313,8 +313,8 @@ async def test_the_intent_is_on_disk_before_the_effect_begins(effect: Effect, tm
         other.close()
 
     log = Log(tmp_path, SESSION)
-    hands = EchoHands(tools=[act], mode="full", before=look_at_the_disk)
-    async with life([says("", calls("act"), cell("x")), says("ok")], hands=hands, log=log) as session:
+    runner = EchoRunner(tools=[act], mode="full", before=look_at_the_disk)
+    async with life([says("", calls("act"), cell("x")), says("ok")], runner=runner, log=log) as session:
         await session.say()
     log.close()
     assert [type(events[-1]) for events in seen] == [ActionStarted, ActionStarted]
@@ -329,11 +329,11 @@ async def test_a_full_disk_ends_the_turn_before_the_effect() -> None:
                 raise LogUnwritable("cannot write: no space left")
             return await super().append(*events)
 
-    hands = world()
-    async with life([says("", cell("x"))], hands=hands, log=FullDisk(None, SESSION)) as session:
+    runner = world()
+    async with life([says("", cell("x"))], runner=runner, log=FullDisk(None, SESSION)) as session:
         end = await session.say()
     assert end == TurnFailed(turn=TURN, error="cannot write: no space left", temporary=True)
-    assert hands.began == []
+    assert runner.began == []
     assert list(outcomes(session.events).values()) == [["not_run"]]
 
 
@@ -353,17 +353,17 @@ async def test_a_second_crash_does_no_more_harm_than_the_first() -> None:
 async def test_a_log_from_elsewhere_is_told_but_grants_and_starts_nothing() -> None:
     entries = await recorded(asked)
     for cut in range(1, len(entries) + 1, 2):
-        log, hands = memory_log(), world()
+        log, runner = memory_log(), world()
         await log.append(
             *copy_of(entries[:cut]),
             SessionOpened(version="0", workspace="/w", model="m", mode="auto", sandbox="s", imported=True),
         )
-        core = Core(journal=log, model=ScriptedModel([]), hands=hands, state=fold(log.read()))
+        core = Core(journal=log, model=ScriptedModel([]), runner=runner, state=fold(log.read()))
         engine = Engine(core)
         await engine.recover()
         assert (core.state.turn, core.state.open, core.state.granted) == (None, {}, frozenset()), cut
         assert all(len(end) == 1 for end in outcomes(entry.event for entry in log.read()).values()), cut
-        assert hands.began == []
+        assert runner.began == []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(engine.serve)
             await anyio.lowlevel.checkpoint()
@@ -373,7 +373,7 @@ async def test_a_log_from_elsewhere_is_told_but_grants_and_starts_nothing() -> N
 @pytest.mark.parametrize("imported", [True, False])
 async def test_a_question_in_a_log_from_elsewhere_is_put_to_nobody(imported: bool) -> None:
     """Of no turn that is open: ending the turn does not end it."""
-    log, hands, digest = memory_log(), world(), "0" * 64
+    log, runner, digest = memory_log(), world(), "0" * 64
     opened = SessionOpened(version="0", workspace="/w", model="m", mode="auto", sandbox="s", imported=imported)
     await log.append(
         UserSpoke(turn=TURN, text="hello"),
@@ -381,7 +381,7 @@ async def test_a_question_in_a_log_from_elsewhere_is_put_to_nobody(imported: boo
         ApprovalRequested(id=ActionId("a_forged"), reason="harmless", digest=digest, pattern="tool: send"),
         opened,
     )
-    engine = Engine(Core(journal=log, model=ScriptedModel([]), hands=hands, state=fold(log.read())))
+    engine = Engine(Core(journal=log, model=ScriptedModel([]), runner=runner, state=fold(log.read())))
     await engine.recover()
     yes = Decide(id=ActionId("a_forged"), digest=digest, verdict="allow", scope="session")
     if imported:

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.engine.doubles import EchoHands, Life, calls, life, memory_log, outcomes, says
+from tests.engine.doubles import EchoRunner, Life, calls, life, memory_log, outcomes, says
 
-from pinfold.engine import CommandRefused, Engine, Given, digest_of
+from pinfold.engine import CommandRefused, Engine, PolicyContext, digest_of
 from pinfold.events import (
     Action,
     ActionFinished,
@@ -59,7 +59,7 @@ class Waiting:
     """A session that waits for an answer, with another answered before it."""
 
     session: Life
-    hands: EchoHands
+    runner: EchoRunner
     asked: ApprovalRequested
     earlier: Decide
     shown: list[str] = field(default_factory=lambda: [SHOWS])
@@ -88,7 +88,7 @@ async def next_asked(session: Life) -> ApprovalRequested:
             await session.core.wait_for_change()
 
 
-async def waiting(session: Life, hands: EchoHands, shown: list[str]) -> Waiting:
+async def waiting(session: Life, runner: EchoRunner, shown: list[str]) -> Waiting:
     await session.submit(Say(turn=TurnId("t1"), text="go"))
     first = await next_asked(session)
     earlier = Decide(id=first.id, digest=first.digest, verdict="allow")
@@ -96,7 +96,7 @@ async def waiting(session: Life, hands: EchoHands, shown: list[str]) -> Waiting:
     with anyio.fail_after(50):
         while (asked := await next_asked(session)).id == first.id:
             await session.core.wait_for_change()
-    return Waiting(session, hands, asked, earlier, shown)
+    return Waiting(session, runner, asked, earlier, shown)
 
 
 class opened:  # noqa: N801 - used as `async with opened()`
@@ -109,9 +109,9 @@ class opened:  # noqa: N801 - used as `async with opened()`
         def shows(_: Action) -> str:
             return shown[0]
 
-        hands = EchoHands(tools=[send], shown=shows)
-        self._life = life(SCRIPT, hands=hands, unattended=False, **self._more)
-        return await waiting(await self._life.__aenter__(), hands, shown)
+        runner = EchoRunner(tools=[send], shown=shows)
+        self._life = life(SCRIPT, runner=runner, unattended=False, **self._more)
+        return await waiting(await self._life.__aenter__(), runner, shown)
 
     async def __aexit__(self, *_: object) -> None:
         await self._life.__aexit__(None, None, None)
@@ -195,13 +195,13 @@ async def test_of_two_hundred_forged_answers_none_is_accepted_and_then_the_right
     async with opened() as waits:
         tried = [(name, forged) for name, forged in forgeries(waits, foreign) if forged != waits.right]
         assert len(tried) >= 200
-        assert len(waits.hands.began) == 1
+        assert len(waits.runner.began) == 1
         accepted = [name for name, forged in tried if await waits.accepts(forged)]
         assert accepted == []
-        assert len(waits.hands.began) == 1
+        assert len(waits.runner.began) == 1
         assert await waits.accepts(waits.right)
         await waits.session.ended(TurnId("t1"))
-        assert waits.hands.began[1:] == [ACTION]
+        assert waits.runner.began[1:] == [ACTION]
         assert not await waits.accepts(waits.right)
         replayed = [name for name, forged in tried if await waits.accepts(forged)]
         assert replayed == []
@@ -220,7 +220,7 @@ async def test_an_engine_that_does_not_compare_digests_is_found_out() -> None:
         forged = next(one for name, one in forgeries(waits, waits.right) if name == "digest zeros")
         assert await waits.accepts(forged)
         await waits.session.ended(TurnId("t1"))
-        assert len(waits.hands.began) == 2
+        assert len(waits.runner.began) == 2
 
 
 Closed = Callable[[Waiting], Any]
@@ -261,14 +261,14 @@ async def another_asks(waits: Waiting) -> None:
 async def test_no_answer_counts_once_its_question_is_over(close: Closed) -> None:
     async with opened() as waits:
         await close(waits)
-        began = list(waits.hands.began)
+        began = list(waits.runner.began)
         for scope in ("once", "session", "always"):
             for verdict in ("allow", "deny"):
                 forged = replace(waits.right, scope=scope, verdict=verdict)
                 assert not await waits.accepts(forged)
                 assert not await waits.accepts(replace(waits.earlier, scope=scope, verdict=verdict))
-        assert waits.hands.began == began
-        assert waits.hands.always == frozenset()
+        assert waits.runner.began == began
+        assert waits.runner.always == frozenset()
         assert waits.session.core.state.granted == frozenset()
 
 
@@ -276,15 +276,15 @@ async def test_after_a_restart_the_same_answer_counts_and_only_that() -> None:
     log = memory_log()
     async with opened(log=log) as before:
         pass
-    hands = EchoHands(tools=[send], shown=lambda _: SHOWS)
-    async with life(SCRIPT, hands=hands, unattended=False, log=log) as session:
-        waits = Waiting(session, hands, before.asked, before.earlier)
+    runner = EchoRunner(tools=[send], shown=lambda _: SHOWS)
+    async with life(SCRIPT, runner=runner, unattended=False, log=log) as session:
+        waits = Waiting(session, runner, before.asked, before.earlier)
         forged = [one for _, one in forgeries(waits, before.earlier) if one != waits.right]
         assert [one for one in forged if await waits.accepts(one)] == []
-        assert hands.began == []
+        assert runner.began == []
         assert await waits.accepts(waits.right)
         assert isinstance(await session.ended(TurnId("t1")), TurnEnded)
-    assert hands.began == [ACTION]
+    assert runner.began == [ACTION]
     assert outcomes(session.events)[before.asked.id] == ["ok"]
 
 
@@ -293,40 +293,40 @@ async def test_a_yes_that_was_not_used_in_time_is_none_and_cannot_be_given_again
     async with opened(log=log) as before:
         pass
     await log.append(ApprovalDecided(id=before.asked.id, verdict="allow"))
-    hands = EchoHands(tools=[send], shown=lambda _: SHOWS)
-    async with life(SCRIPT, hands=hands, unattended=False, log=log) as session:
+    runner = EchoRunner(tools=[send], shown=lambda _: SHOWS)
+    async with life(SCRIPT, runner=runner, unattended=False, log=log) as session:
         clock = session.core.clock
         session.core.clock = lambda: clock() + timedelta(seconds=session.core.approval_s + 1)
         await session.submit(Continue())
         again = await next_asked(session)
-        assert hands.began == []
+        assert runner.began == []
         session.core.clock = clock
-        waits = Waiting(session, hands, again, before.earlier)
+        waits = Waiting(session, runner, again, before.earlier)
         assert await waits.accepts(waits.right)
         await session.ended(TurnId("t1"))
         assert not await waits.accepts(waits.right)
-    assert hands.began == [ACTION]
+    assert runner.began == [ACTION]
 
 
 @pytest.mark.parametrize("scope", ["session", "always"])
 async def test_what_has_no_pattern_is_allowed_once_or_not_at_all(scope: Any) -> None:
     """As everything that leaves under taint."""
 
-    class Wary(EchoHands):
-        def judge(self, action: Action, given: Given) -> Verdict:
+    class Wary(EchoRunner):
+        def judge(self, action: Action, given: PolicyContext) -> Verdict:
             verdict = super().judge(action, given)
             return replace(verdict, pattern="") if isinstance(verdict, Ask) else verdict
 
-    hands = Wary(tools=[send])
-    async with life(SCRIPT[1:], hands=hands, unattended=False) as session:
+    runner = Wary(tools=[send])
+    async with life(SCRIPT[1:], runner=runner, unattended=False) as session:
         await session.submit(Say(turn=TurnId("t1"), text="go"))
         asked = await next_asked(session)
-        waits = Waiting(session, hands, asked, Decide(id=asked.id, digest="", verdict="allow"))
+        waits = Waiting(session, runner, asked, Decide(id=asked.id, digest="", verdict="allow"))
         assert not await waits.accepts(replace(waits.right, scope=scope))
-        assert (hands.began, hands.always, session.core.state.granted) == ([], frozenset(), frozenset())
+        assert (runner.began, runner.always, session.core.state.granted) == ([], frozenset(), frozenset())
         assert await waits.accepts(waits.right)
         await session.ended(TurnId("t1"))
-        assert hands.began == [ACTION]
+        assert runner.began == [ACTION]
 
 
 async def test_of_many_answers_at_once_one_is_taken() -> None:
@@ -343,7 +343,7 @@ async def test_of_many_answers_at_once_one_is_taken() -> None:
                 tasks.start_soon(answer)
         await waits.session.ended(TurnId("t1"))
         assert taken == [True]
-        assert waits.hands.began[1:] == [ACTION]
+        assert waits.runner.began[1:] == [ACTION]
         ends = [event for event in waits.session.all(ActionFinished) if event.id == waits.asked.id]
         assert len(ends) == 1
 
@@ -365,6 +365,6 @@ def test_nothing_that_can_be_guessed_is_an_answer(
             guessed = Decide(id=id_or_right, digest=digest, verdict=verdict, scope=scope, words=words)
             if (guessed.id, guessed.digest) != (waits.asked.id, waits.asked.digest):
                 assert not await waits.accepts(guessed)
-            assert len(waits.hands.began) == 1
+            assert len(waits.runner.began) == 1
 
     anyio.run(guess)

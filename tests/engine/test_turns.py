@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 import anyio
 import pytest
 from inline_snapshot import snapshot
-from tests.engine.doubles import PATIENCE_S, TURN, EchoHands, StallingModel, calls, cell, life, outcomes, says, story
+from tests.engine.doubles import PATIENCE_S, TURN, EchoRunner, StallingModel, calls, cell, life, outcomes, says, story
 
 from pinfold.engine import Budget, CommandRefused
 from pinfold.events import (
@@ -164,7 +164,7 @@ async def test_parallel_safe_calls_overlap() -> None:
         return "met"
 
     script = [says("", calls("meet"), calls("meet")), says("ok")]
-    async with life(script, hands=EchoHands(tools=[meet])) as session:
+    async with life(script, runner=EchoRunner(tools=[meet])) as session:
         await session.say()
     assert [event.observation for event in session.all(ActionFinished)] == ["met", "met"]
 
@@ -182,8 +182,8 @@ async def test_no_more_calls_run_side_by_side_than_the_budget_allows() -> None:
         now -= 1
 
     script = [says("", *[calls("count")] * 9), says("ok")]
-    hands = EchoHands(tools=[count])
-    async with life(script, hands=hands, budget=Budget(side_by_side=3)) as session:
+    runner = EchoRunner(tools=[count])
+    async with life(script, runner=runner, budget=Budget(side_by_side=3)) as session:
         await session.say()
     assert most == 3
 
@@ -199,11 +199,11 @@ async def test_other_actions_run_one_after_the_other() -> None:
         trace.append(f"{name} ends")
 
     script = [says("", calls("step", name="a"), calls("step", name="b"), cell("x")), says("ok")]
-    async with life(script, hands=EchoHands(tools=[step], mode="full")) as session:
+    async with life(script, runner=EchoRunner(tools=[step], mode="full")) as session:
         await session.say()
     assert trace == ["a begins", "a ends", "b begins", "b ends"]
-    assert isinstance(session.core.hands, EchoHands)
-    assert session.core.hands.began[-1] == RunCell(code="x")
+    assert isinstance(session.core.runner, EchoRunner)
+    assert session.core.runner.began[-1] == RunCell(code="x")
 
 
 @pytest.mark.parametrize(
@@ -258,8 +258,8 @@ async def test_an_interrupt_right_behind_the_words_is_not_lost() -> None:
         await session.submit(Interrupt())
         end = await session.ended()
     assert isinstance(end, TurnInterrupted)
-    assert isinstance(session.core.hands, EchoHands)
-    assert session.core.hands.began == []
+    assert isinstance(session.core.runner, EchoRunner)
+    assert session.core.runner.began == []
 
 
 async def test_an_interrupt_with_nothing_to_stop_does_nothing() -> None:
@@ -277,7 +277,7 @@ async def test_an_interrupted_cell_says_so_and_shows_its_output() -> None:
         running.set()
         await anyio.sleep_forever()
 
-    async with life([says("", cell("a"), cell("b"))], hands=EchoHands(before=hang)) as session:
+    async with life([says("", cell("a"), cell("b"))], runner=EchoRunner(before=hang)) as session:
         await session.submit(Say(turn=TURN, text="go"))
         await running.wait()
         await session.submit(Interrupt())
@@ -305,8 +305,8 @@ async def test_an_interrupted_once_tool_may_have_taken_effect() -> None:
         running.set()
         await anyio.sleep_forever()
 
-    hands = EchoHands(tools=[send], mode="full")
-    async with life([says("", calls("send"))], hands=hands) as session:
+    runner = EchoRunner(tools=[send], mode="full")
+    async with life([says("", calls("send"))], runner=runner) as session:
         await session.submit(Say(turn=TURN, text="go"))
         await running.wait()
         await session.submit(Interrupt())
@@ -331,7 +331,7 @@ async def test_a_sandbox_fault_ends_the_turn_and_is_no_programs_output() -> None
     async def broken(*_: object) -> None:
         raise Unavailable("bwrap is gone; install it")
 
-    async with life([says("", cell("x"), cell("y"))], hands=EchoHands(before=broken)) as session:
+    async with life([says("", cell("x"), cell("y"))], runner=EchoRunner(before=broken)) as session:
         end = await session.say()
     assert end == TurnFailed(turn=TURN, error="bwrap is gone; install it")
     assert [event.observation for event in session.all(ActionFinished)] == snapshot(
@@ -343,7 +343,7 @@ async def test_a_fault_of_our_own_ends_the_turn_and_leaves_nothing_open() -> Non
     async def broken(*_: object) -> None:
         raise ZeroDivisionError("oops")
 
-    async with life([says("", cell("x")), says("fine")], hands=EchoHands(before=broken)) as session:
+    async with life([says("", cell("x")), says("fine")], runner=EchoRunner(before=broken)) as session:
         end = await session.say()
         assert end == TurnFailed(turn=TURN, error="internal error, please report it: ZeroDivisionError: oops")
         assert list(outcomes(session.events).values()) == [["outcome_unknown"]]
@@ -383,7 +383,7 @@ async def test_the_users_own_cell_can_be_interrupted() -> None:
         running.set()
         await anyio.sleep_forever()
 
-    async with life(hands=EchoHands(before=hang)) as session:
+    async with life(runner=EchoRunner(before=hang)) as session:
         await session.submit(Execute(id=ActionId("mine"), code="loop()"))
         await running.wait()
         await session.submit(Interrupt())
@@ -395,7 +395,7 @@ async def test_the_users_own_cell_without_a_sandbox_says_why_in_its_outcome() ->
     async def broken(*_: object) -> None:
         raise Unavailable("no sandbox here")
 
-    async with life(hands=EchoHands(before=broken)) as session:
+    async with life(runner=EchoRunner(before=broken)) as session:
         await session.submit(Execute(id=ActionId("mine"), code="1"))
         await session.seen(lambda event: isinstance(event, ActionFinished))
     assert [finished.error for finished in session.all(ActionFinished)] == ["no sandbox here"]
@@ -419,8 +419,8 @@ async def test_an_engine_is_idle_when_all_is_done_or_waits_for_the_user() -> Non
     def send() -> None:
         """Must be asked for."""
 
-    hands = EchoHands(tools=[send])
-    async with life([says("ok"), says("", calls("send"))], hands=hands, unattended=False) as session:
+    runner = EchoRunner(tools=[send])
+    async with life([says("ok"), says("", calls("send"))], runner=runner, unattended=False) as session:
         with anyio.fail_after(PATIENCE_S):
             await session.submit(Say(turn=TURN, text="go"))
             await session.engine.idle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.engine.doubles import PATIENCE_S, BusyModel, EchoHands, Life, StallingModel, calls, cell, life, says
+from tests.engine.doubles import PATIENCE_S, BusyModel, EchoRunner, Life, StallingModel, calls, cell, life, says
 
 from pinfold.engine import Choice, CommandRefused, request_of
 from pinfold.events import (
@@ -51,14 +51,14 @@ async def test_an_undo_is_on_record_and_the_model_is_told_with_the_next_message(
 
 
 async def test_what_happened_outside_is_named_and_stays() -> None:
-    hands = EchoHands(tools=[send_mail], granted=frozenset({"send_mail"}))
+    runner = EchoRunner(tools=[send_mail], granted=frozenset({"send_mail"}))
     script = [
         says("one", cell('call send_mail {"to": "ann"}')),
         says("two", cell("x = 2")),
         says("three", calls("send_mail", to="bob")),
         says("done"),
     ]
-    async with life(script, hands=hands) as session:
+    async with life(script, runner=runner) as session:
         await session.say()
         await session.submit(Undo())
         await session.submit(Undo())
@@ -68,8 +68,8 @@ async def test_what_happened_outside_is_named_and_stays() -> None:
 
 
 async def test_redo_brings_a_cell_back_and_the_next_one_is_numbered_on() -> None:
-    hands = EchoHands()
-    async with life(hands=hands) as session:
+    runner = EchoRunner()
+    async with life(runner=runner) as session:
         await executed(session, "x = 1")
         await executed(session, "x = 2")
         await session.submit(Undo())
@@ -79,7 +79,7 @@ async def test_redo_brings_a_cell_back_and_the_next_one_is_numbered_on() -> None
         await session.submit(Undo())
         await executed(session, "x = 3")
         assert session.core.state.path == (1, 3)
-    assert hands.cells == [1, 2, 3]
+    assert runner.cells == [1, 2, 3]
 
 
 async def test_a_refused_undo_is_told_to_whoever_asked_and_not_recorded() -> None:
@@ -165,8 +165,8 @@ async def test_a_rewind_to_nowhere_is_refused(rewind: Rewind, why: str) -> None:
 
 
 async def test_a_conversation_begun_anew_knows_of_the_variables_alone() -> None:
-    hands = EchoHands(variables="Variables: x (int).")
-    async with life([*THREE, says("on")], hands=hands) as session:
+    runner = EchoRunner(variables="Variables: x (int).")
+    async with life([*THREE, says("on")], runner=runner) as session:
         await three_turns(session)
         await session.submit(Clear())
         await session.say("and?", TurnId("t4"))

@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 import hypothesis.strategies as st
-from tests.engine.doubles import SESSION, EchoHands, life
+from tests.engine.doubles import SESSION, EchoRunner, life
 
 from pinfold.engine import Budget
 from pinfold.events import (
@@ -39,7 +39,7 @@ from pinfold.events import (
 )
 from pinfold.log import Log
 from pinfold.model import record
-from pinfold.model.protocol import InText, When
+from pinfold.model.protocol import TextCallLayer, When
 from pinfold.model.scripted import ReplayModel
 from pinfold.tools import tool
 
@@ -184,7 +184,7 @@ class Babbling:
 class Heard:
     """Measures what it takes to understand a reply."""
 
-    def __init__(self, model: InText) -> None:
+    def __init__(self, model: TextCallLayer) -> None:
         self.model = model
         self.slowest_s = 0.0
         """Of the processor, which others may use too."""
@@ -237,9 +237,9 @@ def whole(text: str) -> str:
 async def survive(outputs: Sequence[Output], folder: Path, tally: Tally, when: When = "always") -> None:
     """One session in which each output is a turn; then what its log holds, and what a replay of that says."""
     babbling = Babbling()
-    heard = Heard(InText(babbling, when=when))
+    heard = Heard(TextCallLayer(babbling, when=when))
     log = _opened(folder)
-    async with life(heard, log=log, hands=EchoHands(tools=TOOLS), budget=Budget(retry_base_s=0.0)) as session:
+    async with life(heard, log=log, runner=EchoRunner(tools=TOOLS), budget=Budget(retry_base_s=0.0)) as session:
         for number, output in enumerate(outputs):
             babbling.next, heard.slowest_s = output, 0.0
             began = time.monotonic()

@@ -10,7 +10,7 @@ import pytest
 from pinfold.events import Reply, Request, Usage
 from pinfold.model import Access, model_named
 from pinfold.model.layers import PriceLayer, ReplyCache
-from pinfold.model.protocol import InText
+from pinfold.model.protocol import TextCallLayer
 from pinfold.model.small_model_prompts import SmallModelLayer
 
 pytestmark = pytest.mark.unit
@@ -21,9 +21,9 @@ KEYS = {"OPENAI_API_KEY": "k"}
     ("name", "layers"),
     [
         ("gpt-5", [PriceLayer]),
-        ("http://127.0.0.1:1/v1#m", [InText]),
-        ("ollama:qwen2.5-coder:1.5b", [SmallModelLayer, InText, PriceLayer]),
-        ("ollama:qwen2.5-coder:32b", [InText, PriceLayer]),
+        ("http://127.0.0.1:1/v1#m", [TextCallLayer]),
+        ("ollama:qwen2.5-coder:1.5b", [SmallModelLayer, TextCallLayer, PriceLayer]),
+        ("ollama:qwen2.5-coder:32b", [TextCallLayer, PriceLayer]),
     ],
 )
 def test_a_model_has_the_layers_its_name_calls_for(name: str, layers: list[type]) -> None:
@@ -32,7 +32,7 @@ def test_a_model_has_the_layers_its_name_calls_for(name: str, layers: list[type]
 
 def test_replies_are_remembered_where_there_is_a_place_and_the_protocol_can_be_said(tmp_path: Path) -> None:
     model = model_named("gpt-5", access=Access(keys=KEYS, replies=tmp_path, protocol="text", profile="small"))
-    assert layers_of(model) == [SmallModelLayer, ReplyCache, InText, PriceLayer]
+    assert layers_of(model) == [SmallModelLayer, ReplyCache, TextCallLayer, PriceLayer]
     native = model_named("http://127.0.0.1:1/v1#m", access=Access(protocol="native"))
     assert layers_of(native) == []
 

@@ -15,7 +15,7 @@ from tests.model.model_requests import asking, assistant, tool, user
 from pinfold.events import AssistantMessage, Message, Thought, ToolMessage, UserMessage, plain_json
 from pinfold.model.wire.conversation import conversation
 from pinfold.model.wire.payload import sendable
-from pinfold.model.wire.reply_assembler import Speech
+from pinfold.model.wire.reply_assembler import ReplyText
 
 pytestmark = pytest.mark.unit
 
@@ -80,12 +80,12 @@ def test_halves_of_a_character_become_one_again() -> None:
 
 
 def heard(pieces: Sequence[str]) -> tuple[str, str]:
-    speech = Speech()
-    shown = [piece for text in pieces for piece in speech.say(text)] + speech.end()
-    assert "".join(piece for piece in shown if isinstance(piece, str)) == speech.text
-    assert "".join(piece.text for piece in shown if isinstance(piece, Thought)) == speech.thoughts
+    reply_text = ReplyText()
+    shown = [piece for text in pieces for piece in reply_text.say(text)] + reply_text.end()
+    assert "".join(piece for piece in shown if isinstance(piece, str)) == reply_text.text
+    assert "".join(piece.text for piece in shown if isinstance(piece, Thought)) == reply_text.thoughts
     assert all(piece if isinstance(piece, str) else piece.text for piece in shown)
-    return speech.text, speech.thoughts
+    return reply_text.text, reply_text.thoughts
 
 
 ANSWERS = st.lists(st.sampled_from(["<think>", "</think>", "<", "<thi", "</th", " ", "\n", "x", "yy"])).map("".join)

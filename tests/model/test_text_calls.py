@@ -22,7 +22,7 @@ from pinfold.events import (
     Usage,
     UserMessage,
 )
-from pinfold.model.protocol import InText, Style, put_tools_in_prompt
+from pinfold.model.protocol import Style, TextCallLayer, put_tools_in_prompt
 from pinfold.model.protocol.text_calls import explain_tools
 from pinfold.model.wire.conversation import conversation
 
@@ -68,7 +68,7 @@ def asking(
     return Request(system="Be brief.\n", messages=messages or (HELLO,), tools=tools)
 
 
-async def reply(model: InText, request: Request | None = None) -> Reply:
+async def reply(model: TextCallLayer, request: Request | None = None) -> Reply:
     *_, last = [piece async for piece in model.stream(request or asking())]
     assert isinstance(last, Reply)
     return last
@@ -141,7 +141,7 @@ async def test_calls_are_read_out_of_the_text_and_everything_else_is_kept() -> N
         echo={"k": 1},
         notices=("slow",),
     )
-    model = InText(Speaking(said), style="small")
+    model = TextCallLayer(Speaking(said), style="small")
     pieces = [piece async for piece in model.stream(asking())]
     assert pieces[0] == Thought("hm")
     assert "".join(piece for piece in pieces if isinstance(piece, str)) == said.text
@@ -165,17 +165,17 @@ async def test_calls_are_read_out_of_the_text_and_everything_else_is_kept() -> N
 
 
 async def test_an_answer_without_calls_stays_as_it_is() -> None:
-    assert await reply(InText(Speaking("It is 42."))) == Reply(text="It is 42.")
+    assert await reply(TextCallLayer(Speaking("It is 42."))) == Reply(text="It is 42.")
 
 
 async def test_a_call_that_cannot_be_read_is_corrected() -> None:
-    said = await reply(InText(Speaking('<tool name="python"></tool>')))
+    said = await reply(TextCallLayer(Speaking('<tool name="python"></tool>')))
     assert (said.calls, said.in_text) == ((), False)
     assert said.correction.startswith("The call of python was not run: it has no code.")
 
 
 async def test_what_the_user_wrote_is_not_run_but_what_a_tool_said_may_be() -> None:
-    model = InText(Speaking(FENCE, FENCE))
+    model = TextCallLayer(Speaking(FENCE, FENCE))
     quoted = await reply(model, asking(UserMessage(text=f"What is this?\n{FENCE}")))
     assert (quoted.calls, bool(quoted.correction)) == ((), True)
     before = AssistantMessage(text="x", calls=(call("a", code="x"),), in_text=True)
@@ -185,7 +185,7 @@ async def test_what_the_user_wrote_is_not_run_but_what_a_tool_said_may_be() -> N
 
 async def test_an_unknown_model_is_given_its_tools_and_a_word_on_the_fence() -> None:
     inside = Speaking(FENCE)
-    said = await reply(InText(inside, when="unless-native"))
+    said = await reply(TextCallLayer(inside, when="unless-native"))
     (asked,) = inside.asked
     assert asked.tools == (PYTHON,)
     assert asked.system == ("Be brief.\n\nCode in a fenced ```python block is run too, and its output sent back.")
@@ -195,7 +195,7 @@ async def test_an_unknown_model_is_given_its_tools_and_a_word_on_the_fence() -> 
 async def test_a_model_that_calls_natively_once_is_never_read_again() -> None:
     native = Reply(text=FENCE, calls=(call("a", code="2"),))
     inside = Speaking(FENCE, native, FENCE)
-    model = InText(inside, when="unless-native")
+    model = TextCallLayer(inside, when="unless-native")
     assert (await reply(model)).in_text
     assert await reply(model) == native
     assert await reply(model) == Reply(text=FENCE)
@@ -207,7 +207,7 @@ async def test_calls_in_text_stay_text_for_a_model_that_may_call_natively() -> N
     spoken = AssistantMessage(text=FENCE, calls=(call("a", code="print(1)"),), in_text=True)
     native = AssistantMessage(text="", calls=(call("b", code="2"),))
     request = asking(HELLO, spoken, answer("a", "1"), native, answer("b", "2"))
-    await reply(InText(inside, when="unless-native"), request)
+    await reply(TextCallLayer(inside, when="unless-native"), request)
     assert conversation(inside.asked[0].messages, native=True) == [
         HELLO,
         AssistantMessage(text=FENCE),
@@ -219,7 +219,7 @@ async def test_calls_in_text_stay_text_for_a_model_that_may_call_natively() -> N
 
 async def test_leaving_early_closes_the_stream_inside() -> None:
     inside = Speaking("a long reply that is not listened to")
-    model = InText(inside)
+    model = TextCallLayer(inside)
     async with aclosing(cast("AsyncGenerator[object]", model.stream(asking()))) as stream:
         assert await anext(stream) == "a long "
         assert inside.left == []
@@ -228,13 +228,13 @@ async def test_leaving_early_closes_the_stream_inside() -> None:
 
 async def test_closing_closes_what_is_inside() -> None:
     inside = Speaking()
-    await InText(inside).aclose()
+    await TextCallLayer(inside).aclose()
     assert inside.closed
 
 
 async def test_a_native_call_that_was_cut_off_stays_told_as_such() -> None:
     cut = Reply(text="", finish="length", correction="The reply was cut off", unreadable=True)
-    model = InText(Speaking(cut, Reply(text=FENCE)), when="unless-native")
+    model = TextCallLayer(Speaking(cut, Reply(text=FENCE)), when="unless-native")
     request = Request(system="", messages=(HELLO,), tools=(PYTHON,))
     [first] = [piece async for piece in model.stream(request) if isinstance(piece, Reply)]
     assert (first.correction, first.unreadable) == ("The reply was cut off", True)

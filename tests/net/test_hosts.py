@@ -14,7 +14,7 @@ from pinfold.net import AllowList, BadDestination, BadPattern, Destination, pars
 from pinfold.net.hosts import (
     METADATA,
     _is_own,  # pyright: ignore[reportPrivateUsage]
-    what_is,
+    special_kind,
     why_special,
 )
 
@@ -168,12 +168,12 @@ def test_an_empty_list_allows_nothing(name: str, port: int) -> None:
     ],
 )
 def test_an_address_that_is_not_of_the_public_internet_is_called_what_it_is(text: str) -> None:
-    assert what_is(ip_address(text))
+    assert special_kind(ip_address(text))
 
 
 @pytest.mark.parametrize("text", ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::808:808"])
 def test_an_address_of_the_public_internet_is_fine(text: str) -> None:
-    assert what_is(ip_address(text)) is None
+    assert special_kind(ip_address(text)) is None
     assert why_special(ip_address(text)) is None
 
 
@@ -184,9 +184,9 @@ def test_what_python_calls_not_global_is_special_here_too(address: object) -> No
     if one not in nat64 and (
         one.is_loopback or one.is_link_local or one.is_multicast or one.is_unspecified or one in METADATA
     ):
-        assert what_is(one)
+        assert special_kind(one)
     if one.is_private and one not in nat64:
-        assert what_is(one)
+        assert special_kind(one)
 
 
 def test_an_address_of_this_machine_is_told_from_one_that_is_not() -> None:

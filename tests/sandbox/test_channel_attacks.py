@@ -214,15 +214,15 @@ async def test_a_forked_child_may_run_on_past_the_cell(session: Session) -> None
 
 
 ODD = [
-    "class Odd(Exception):\n    def __str__(self): raise BaseException('no text')\nraise Odd",
-    "class Odd(Exception):\n    __traceback__ = property(lambda self: 1/0)\nraise Odd",
-    "class Odd(Exception):\n    __class__ = property(lambda self: 1/0)\nraise Odd",
-    "class Odd(Exception):\n    __cause__ = __context__ = property(lambda self: 1/0)\nraise Odd",
+    "class UnknownContent(Exception):\n    def __str__(self): raise BaseException('no text')\nraise UnknownContent",
+    "class UnknownContent(Exception):\n    __traceback__ = property(lambda self: 1/0)\nraise UnknownContent",
+    "class UnknownContent(Exception):\n    __class__ = property(lambda self: 1/0)\nraise UnknownContent",
+    "class UnknownContent(Exception):\n    __cause__ = __context__ = property(lambda self: 1/0)\nraise UnknownContent",
     (
         "class Meta(type):\n    def __getattribute__(cls, name): raise BaseException(name)\n"
-        "class Odd(BaseException, metaclass=Meta): pass\nraise Odd"
+        "class UnknownContent(BaseException, metaclass=Meta): pass\nraise UnknownContent"
     ),
-    "class Odd(Exception):\n    def __getattribute__(self, name): raise SystemExit(name)\nraise Odd",
+    "class UnknownContent(Exception):\n    def __getattribute__(self, name): raise SystemExit(name)\nraise UnknownContent",
     "raise BaseException('bare')",
     "raise GeneratorExit",
     "raise StopIteration",
@@ -237,7 +237,7 @@ ODD = [
     "import asyncio\nasyncio.current_task().cancel()\nawait asyncio.sleep(1)",
     (
         "class T(str):\n    def encode(self, *a): raise BaseException('evil')\n"
-        "class Odd:\n    def __repr__(self): return T('fine')\nOdd()\n1/0"
+        "class UnknownContent:\n    def __repr__(self): return T('fine')\nOdd()\n1/0"
     ),
     "\0",
     "'unfinished",

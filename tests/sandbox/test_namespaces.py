@@ -56,7 +56,7 @@ async def said(provider: Provider, spec: Spec, code: str) -> str:
 
 
 class Unproven(Namespaces):
-    """Hands out sessions that are known not to be shut in."""
+    """ActionRunner out sessions that are known not to be shut in."""
 
     async def prove(self, launcher: Launcher) -> None:
         launcher.proven = True

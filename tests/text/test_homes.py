@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinfold.text import homely
+from pinfold.text import abbreviate_home
 
 pytestmark = pytest.mark.unit
 
@@ -21,4 +21,4 @@ pytestmark = pytest.mark.unit
 )
 def test_only_what_begins_with_the_home_is_shortened(text: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
-    assert homely(text) == shown
+    assert abbreviate_home(text) == shown

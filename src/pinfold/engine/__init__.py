@@ -2,18 +2,18 @@
 
 from pinfold.engine.approvals import digest_of
 from pinfold.engine.context import request_of
-from pinfold.engine.core import Breaker, Budget, Choice, CommandRefused, ContextLimits, Core, Line, Lines
+from pinfold.engine.core import Breaker, Budget, Choice, Circuit, Circuits, CommandRefused, ContextLimits, Core
 from pinfold.engine.engine import Engine
 from pinfold.engine.fold import fold
 from pinfold.engine.hooks import Hook, Hooks
 from pinfold.engine.ports import (
-    Given,
     Journal,
     Model,
     NotShown,
     OnCall,
     OnOutput,
     Performed,
+    PolicyContext,
     Rewound,
     Spent,
     Stopped,
@@ -27,28 +27,28 @@ from pinfold.engine.state import (
     plan_in_words,
     rewound_in_words,
 )
-from pinfold.engine.turn import the_model
+from pinfold.engine.turn import model_key
 
 __all__ = [
     "Breaker",
     "Budget",
     "Choice",
+    "Circuit",
+    "Circuits",
     "CommandRefused",
     "ContextLimits",
     "Core",
     "Engine",
-    "Given",
     "Hook",
     "Hooks",
     "Journal",
-    "Line",
-    "Lines",
     "Model",
     "NotShown",
     "OnCall",
     "OnOutput",
     "OpenAction",
     "Performed",
+    "PolicyContext",
     "Rewound",
     "Spent",
     "State",
@@ -58,8 +58,8 @@ __all__ = [
     "compacted_in_words",
     "digest_of",
     "fold",
+    "model_key",
     "plan_in_words",
     "request_of",
     "rewound_in_words",
-    "the_model",
 ]

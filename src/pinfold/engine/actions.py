@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from pinfold.engine.approvals import is_bound_by_plan, judge, policy_context, settle_approval
 from pinfold.engine.core import Core
-from pinfold.engine.fold import ANSWER, the_tool
-from pinfold.engine.ports import Given, OnCall, Performed
+from pinfold.engine.fold import ANSWER, tool_key
+from pinfold.engine.ports import OnCall, Performed, PolicyContext
 from pinfold.engine.state import OpenAction
 from pinfold.events import (
     Action,
@@ -64,19 +64,19 @@ async def settle(core: Core, turn: TurnId) -> None:
         await core.record(*events)
     for group in _groups(core, turn):
         if len(group) == 1:
-            await carry(core, group[0])
+            await perform_action(core, group[0])
         else:
-            await _carry_side_by_side(core, group)
+            await _perform_concurrently(core, group)
 
 
-async def _carry_side_by_side(core: Core, group: list[ActionId]) -> None:
+async def _perform_concurrently(core: Core, group: list[ActionId]) -> None:
     limiter = anyio.CapacityLimiter(core.budget.side_by_side)
     failures: list[PinfoldError] = []
 
     async def carry_one(id_: ActionId) -> None:
         async with limiter:
             try:
-                await carry(core, id_)
+                await perform_action(core, id_)
             except PinfoldError as failure:
                 failures.append(failure)
 
@@ -88,7 +88,7 @@ async def _carry_side_by_side(core: Core, group: list[ActionId]) -> None:
 
 
 async def _proposal(core: Core, turn: TurnId | None, call: Call, parent: ActionId | None = None) -> list[Event]:
-    action = core.hands.action(call)
+    action = core.runner.action(call)
     answer = await core.hooks.before_action(action)
     if parent and isinstance(answer, RunCell):
         action, answer = answer, Deny("a cell cannot run another one")
@@ -112,7 +112,7 @@ async def _perform_call(core: Core, calls: _CellCalls, tool: str, args: Mapping[
     """Perform a call from a running cell, by the same steps as the model's own calls. Only the cell sees its result."""
     cell = calls.parent
     said = str(args.get("text", "")) if tool == ANSWER else ""
-    if tool == ANSWER and (fault := core.fault_of(said) or core.misses(said)):
+    if tool == ANSWER and (fault := core.fault_of(said) or core.form_fault(said)):
         return Performed(outcome="error", observation=fault, error=fault)
     call = Call(id=new_action_id(), tool=tool, args=args)
     try:
@@ -121,8 +121,8 @@ async def _perform_call(core: Core, calls: _CellCalls, tool: str, args: Mapping[
             return performed
         await core.record(*proposal)
         action = core.state.open[call.id].proposed.action
-        async with nullcontext() if core.hands.parallel_safe(action) else calls.serial:
-            return await carry(core, call.id, calls.asking)
+        async with nullcontext() if core.runner.parallel_safe(action) else calls.serial:
+            return await perform_action(core, call.id, calls.asking)
     except Unavailable as failure:
         return Performed(outcome="not_run", observation=str(failure))
     finally:
@@ -141,9 +141,9 @@ async def _call_at_once(core: Core, proposed: Event) -> Performed | None:
     """Run a pure, parallel-safe call that policy allows, and record it when it ends. Return None for any other call."""
     assert isinstance(proposed, ActionProposed)
     item = OpenAction(proposed=proposed)
-    if core.hands.effect(proposed.action) != "pure" or not core.hands.parallel_safe(proposed.action):
+    if core.runner.effect(proposed.action) != "pure" or not core.runner.parallel_safe(proposed.action):
         return None
-    verdict = core.hands.judge(proposed.action, policy_context(core, item))
+    verdict = core.runner.judge(proposed.action, policy_context(core, item))
     if not isinstance(verdict, Allow):
         return None
     return await _run(core, item, proposed, ActionAllowed(id=proposed.id, rule=verdict.rule))
@@ -151,24 +151,24 @@ async def _call_at_once(core: Core, proposed: Event) -> Performed | None:
 
 def _groups(core: Core, turn: TurnId) -> Iterator[list[ActionId]]:
     mine = [item.proposed for item in core.state.open.values() if item.proposed.turn == turn]
-    for safe, neighbours in groupby(mine, key=lambda proposed: core.hands.parallel_safe(proposed.action)):
+    for safe, neighbours in groupby(mine, key=lambda proposed: core.runner.parallel_safe(proposed.action)):
         ids = [proposed.id for proposed in neighbours]
         yield from [ids] if safe else ([id_] for id_ in ids)
 
 
-async def carry(core: Core, id_: ActionId, asking: anyio.Lock | None = None) -> Performed:
+async def perform_action(core: Core, id_: ActionId, asking: anyio.Lock | None = None) -> Performed:
     """Judge one action, get approval if needed, and perform it. Raises Unavailable."""
     item = core.state.open[id_]
-    async with core.hands.freeze_session(item.proposed.action, policy_context(core, item)):
-        performed = await _carry_out(core, id_, await judge(core, id_, asking))
+    async with core.runner.freeze_session(item.proposed.action, policy_context(core, item)):
+        performed = await _act_on_verdict(core, id_, await judge(core, id_, asking))
         if performed.stopped:
             # It was allowed as read-only but has to write, which needs another verdict.
             allowed = await judge(core, id_, asking, performed.stopped)
-            performed = await _carry_out(core, id_, allowed, performed)
+            performed = await _act_on_verdict(core, id_, allowed, performed)
         return performed
 
 
-async def _carry_out(
+async def _act_on_verdict(
     core: Core, id_: ActionId, allowed: ActionAllowed | None, attempt: Performed | None = None
 ) -> Performed:
     """Act on the verdict: run, ask or deny. `attempt` is the outcome of an earlier read-only run."""
@@ -200,7 +200,7 @@ async def _record_denial(core: Core, item: OpenAction, attempt: Performed | None
 def _finish_event(id_: ActionId, how: Performed, duration_s: float = 0.0) -> ActionFinished:
     if how.at_fault and not how.lacked:
         why = how.observation.removeprefix(f"{how.at_fault} failed: ")
-        how = replace(how, lacked=f"{the_tool(how.at_fault)} ({why})")
+        how = replace(how, lacked=f"{tool_key(how.at_fault)} ({why})")
     fields = {name: getattr(how, name) for name in Outcome.__struct_fields__}
     return ActionFinished(id=id_, duration_s=duration_s, **fields)
 
@@ -208,13 +208,13 @@ def _finish_event(id_: ActionId, how: Performed, duration_s: float = 0.0) -> Act
 async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed | None = None) -> Performed:
     """Run an allowed action. If it ran read-only but has to write (`Performed.stopped`), its end is not recorded."""
     id_, action = item.proposed.id, item.proposed.action
-    if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(the_tool(action.tool))):
+    if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(tool_key(action.tool))):
         words = f"{action.tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
-        paused = Performed(outcome="not_run", observation=words, lacked=f"{the_tool(action.tool)} (it keeps failing)")
+        paused = Performed(outcome="not_run", observation=words, lacked=f"{tool_key(action.tool)} (it keeps failing)")
         await core.record(*before, _finish_event(id_, paused))
         return paused
     allowed = next((event for event in before if isinstance(event, ActionAllowed)), item)
-    effect = "pure" if allowed.read_only else core.hands.effect(action)
+    effect = "pure" if allowed.read_only else core.runner.effect(action)
     cell = _number(core, item)
     intent: list[Event] = [*before, ActionStarted(id=id_, effect=effect, cell=cell)]
 
@@ -241,7 +241,7 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
         core.journal.broadcast(OutputDelta(id=id_, stream="stderr" if stream == "stderr" else "stdout", text=text))
 
     on_call = partial(_perform_call, core, _CellCalls(item.proposed))
-    perform = partial(core.hands.perform, id_, action, on_output, on_call, read_only=allowed.read_only)
+    perform = partial(core.runner.perform, id_, action, on_output, on_call, read_only=allowed.read_only)
     try:
         performed = await perform(cell if item.proposed.parent is None else None)
         if performed.missing:
@@ -258,7 +258,7 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
     except anyio.get_cancelled_exc_class():
         _account(core, action, None)
         with anyio.CancelScope(shield=True):
-            await finish(_cut_off(action, effect, "".join(shown), private=core.hands.is_exposed))
+            await finish(_cut_off(action, effect, "".join(shown), private=core.runner.is_exposed))
         raise
     _account(core, action, performed)
     if not performed.stopped:
@@ -272,7 +272,7 @@ async def _keep_to_plan(core: Core, item: OpenAction, cell: int | None, performe
     if not (cell and performed.files and item.proposed.parent is None and is_bound_by_plan(core, item)):
         return performed
     names = join_names([one.path for one in performed.files], _NAMED_FILES)
-    notices = await core.hands.undo_cell(cell)
+    notices = await core.runner.undo_cell(cell)
     if notices is None:
         words = f"[The plan is not agreed yet, but this changed {names}, which cannot be undone here.]"
         return replace(performed, observation=f"{performed.observation.rstrip()}\n{words}")
@@ -282,7 +282,7 @@ async def _keep_to_plan(core: Core, item: OpenAction, cell: int | None, performe
 
 def _number(core: Core, item: OpenAction) -> int | None:
     """Return an action's cell number, if it has one. A call from a cell belongs to that cell and is undone with it."""
-    if not core.hands.counts_as_cell(item.proposed.action):
+    if not core.runner.counts_as_cell(item.proposed.action):
         return None
     if item.proposed.parent is None:
         return core.state.cells + 1
@@ -302,7 +302,7 @@ def _cut_off(action: Action, effect: Effect, shown: str, *, private: bool) -> Pe
 def _account(core: Core, action: Action, performed: Performed | None) -> None:
     if not isinstance(action, CallTool):
         return
-    line = the_tool(action.tool)
+    line = tool_key(action.tool)
     if performed is None:
         core.breaker.record_unknown(line)
     elif performed.at_fault:
@@ -316,7 +316,7 @@ async def _run_with_package(
     id_: ActionId,
     first: Performed,
     *,
-    given: Given,
+    given: PolicyContext,
     on_call: OnCall,
     begin: Callable[[], Awaitable[None]],
     run: Callable[[int], Awaitable[Performed]],
@@ -325,8 +325,8 @@ async def _run_with_package(
 
     `begin` records the start of the first attempt. If that had effects that cannot be undone, the cell is not run again.
     """
-    action = core.hands.action(Call(id=id_, tool=INSTALL, args={"package": first.missing}))
-    match core.hands.judge(action, given):
+    action = core.runner.action(Call(id=id_, tool=INSTALL, args={"package": first.missing}))
+    match core.runner.judge(action, given):
         case Deny():
             return first
         case Ask() if core.unattended:
@@ -339,7 +339,7 @@ async def _run_with_package(
     done = await on_call(INSTALL, {"package": first.missing})
     if done.outcome != "ok":
         return _adding(first, done.observation)
-    notices = None if is_final else await core.hands.undo_cell(cell)
+    notices = None if is_final else await core.runner.undo_cell(cell)
     if notices is None:
         return _adding(first, f"{done.observation}; run again what did not run")
     again = core.state.cells + 1

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pinfold.engine.core import Core
-from pinfold.engine.ports import Given, NotShown, Stopped
+from pinfold.engine.ports import NotShown, PolicyContext, Stopped
 from pinfold.engine.state import OpenAction
 from pinfold.events import (
     Action,
@@ -38,12 +38,12 @@ def digest_of(id_: ActionId, action: Action, shows: str = "") -> str:
     return hashlib.sha256(plain_json([id_, msgspec.to_builtins(action), shows]).encode()).hexdigest()
 
 
-def policy_context(core: Core, item: OpenAction, stopped: Stopped = "") -> Given:
+def policy_context(core: Core, item: OpenAction, stopped: Stopped = "") -> PolicyContext:
     state = core.state
     cell = state.open.get(item.proposed.parent) if item.proposed.parent else None
     grants = state.granted | (cell.bundle if cell else frozenset[str]())
     mode = "read-only" if is_bound_by_plan(core, item) else state.mode
-    return Given(mode=mode, grants=grants, private=state.private, untrusted=state.untrusted, stopped=stopped)
+    return PolicyContext(mode=mode, grants=grants, private=state.private, untrusted=state.untrusted, stopped=stopped)
 
 
 async def judge(
@@ -56,7 +56,7 @@ async def judge(
     item = core.state.open[id_]
     if item.stage != "proposed" and not stopped:
         return None
-    verdict = core.hands.judge(item.proposed.action, policy_context(core, item, stopped))
+    verdict = core.runner.judge(item.proposed.action, policy_context(core, item, stopped))
     if asking is not None and isinstance(verdict, Ask):
         async with asking:
             allowed = await judge(core, id_, None, stopped)
@@ -83,7 +83,7 @@ async def settle_approval(core: Core, id_: ActionId) -> None:
 async def _preview(core: Core, item: OpenAction) -> str | None:
     """Return the preview. If the action cannot be shown whole, deny it and return None."""
     try:
-        return await core.hands.preview_action(item.proposed.action)
+        return await core.runner.preview_action(item.proposed.action)
     except NotShown as error:
         await core.record(ActionDenied(id=item.proposed.id, reason=str(error)))
         return None
@@ -102,7 +102,7 @@ async def _ask(core: Core, item: OpenAction, ask: Ask) -> None:
             digest=digest_of(id_, action, shows),
             shows=shows,
             pattern=ask.pattern,
-            stored=core.hands.grants_at if is_grantable else "",
+            stored=core.runner.grants_at if is_grantable else "",
             bundled=is_grantable and item.proposed.parent is not None,
             question=ask.question,
             options=ask.options,

@@ -35,7 +35,7 @@ async def make_room(core: Core, turn: Turn, *, refused: bool = False) -> bool:
     window = core.window
     if turn.compactions >= _IN_VAIN or not (refused or (core.context.auto and window)):
         return False
-    request = request_of(core.state, core.hands.schemas(), core.settings)
+    request = request_of(core.state, core.runner.schemas(), core.settings)
     before = core.gauge.count(request)
     if not refused and before <= window * core.context.compact_at:
         return False
@@ -78,8 +78,8 @@ def _shorten_results(core: Core, messages: Sequence[Message], before: int, goal:
 def _summarise_turn(core: Core, turn: Turn, window: int, before: int) -> ContextCompacted | None:
     """Return a compaction that replaces all but the latest results by a summary; None if that would save too little."""
     kept = _first_kept(core, turn, round(window * _TAIL))
-    event = ContextCompacted(cause="window", summary=summarise(core.state, core.hands.inventory()), kept=kept)
-    after = core.gauge.count(request_of(add_compaction(core.state, event), core.hands.schemas(), core.settings))
+    event = ContextCompacted(cause="window", summary=summarise(core.state, core.runner.inventory()), kept=kept)
+    after = core.gauge.count(request_of(add_compaction(core.state, event), core.runner.schemas(), core.settings))
     return replace(event, before=before, after=after) if after < before * (1 - _PROGRESS) else None
 
 
@@ -100,8 +100,8 @@ def compact_past(core: Core, keep: str) -> ContextCompacted:
     state = core.state
     if not any(turn.messages for turn in state.turns):
         raise CommandRefused("there is nothing to compact yet")
-    before = core.gauge.count(request_of(state, core.hands.schemas(), core.settings))
-    summary = summarise(state, core.hands.inventory(), keep)
+    before = core.gauge.count(request_of(state, core.runner.schemas(), core.settings))
+    summary = summarise(state, core.runner.inventory(), keep)
     after = before - sum(map(core.gauge.count_message, visible_messages(state)))
     after += core.gauge.count_message(UserMessage(text=summary))
     return ContextCompacted(cause="asked", summary=summary, before=before, after=after)

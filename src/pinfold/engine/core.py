@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pinfold.engine.context import TokenGauge
 from pinfold.engine.fold import apply
 from pinfold.engine.hooks import Hooks
-from pinfold.engine.ports import Form, Hands, Journal, Ledger, Model, Verifier
+from pinfold.engine.ports import ActionRunner, Form, Journal, Ledger, Model, Verifier
 from pinfold.engine.state import State, Turn
 from pinfold.events import BreakerState, Entry, Event, Json, PinfoldError
 
@@ -22,7 +22,7 @@ FORGET_S = 600.0
 """Failures further apart than this do not count as consecutive."""
 
 
-class Line(Struct, kw_only=True):
+class Circuit(Struct, kw_only=True):
     failures: int = 0
     failed_at: float = 0.0
     opened_at: float | None = None
@@ -30,72 +30,72 @@ class Line(Struct, kw_only=True):
     """When the current trial call began, if there is one."""
 
 
-class Lines:
-    """Stores the state of each line in this process. A subclass can store it elsewhere."""
+class Circuits:
+    """Stores the state of each circuit in this process. A subclass can store it elsewhere."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, Line] = {}
+        self._circuits: dict[str, Circuit] = {}
 
-    def change(self, name: str, change: Callable[[Line], Line]) -> Line:
-        """Store and return the changed line; an unknown line starts fresh."""
-        self._lines[name] = changed = change(self._lines.get(name, Line()))
+    def change(self, name: str, change: Callable[[Circuit], Circuit]) -> Circuit:
+        """Store and return the changed circuit; an unknown circuit starts fresh."""
+        self._circuits[name] = changed = change(self._circuits.get(name, Circuit()))
         return changed
 
 
 class Breaker(Struct, kw_only=True):
-    """A circuit breaker with one line for each model and tool, by name.
+    """A circuit breaker with one circuit for each model and tool, by name.
 
-    After `threshold` failures in a row a line opens: calls are refused. After `cooldown_s` one trial call
-    is let through; its success closes the line, its failure opens it again.
+    After `threshold` failures in a row a circuit opens: calls are refused. After `cooldown_s` one trial call
+    is let through; its success closes the circuit, its failure opens it again.
     """
 
     clock: Callable[[], float]
     threshold: int = 5
     cooldown_s: float = 30.0
-    lines: Lines = field(default_factory=Lines)
+    circuits: Circuits = field(default_factory=Circuits)
 
     def state(self, name: str) -> BreakerState:
-        line = self.lines.change(name, lambda line: line)
-        if line.opened_at is None:
+        circuit = self.circuits.change(name, lambda circuit: circuit)
+        if circuit.opened_at is None:
             return "closed"
-        return "half-open" if self.clock() - line.opened_at >= self.cooldown_s else "open"
+        return "half-open" if self.clock() - circuit.opened_at >= self.cooldown_s else "open"
 
     def wait_s(self, name: str) -> float:
         """Return the seconds until a call is allowed; 0 if it is allowed now, and then it counts as the trial."""
         now, wait_s = self.clock(), 0.0
 
-        def probe(line: Line) -> Line:
+        def probe(circuit: Circuit) -> Circuit:
             nonlocal wait_s
-            if line.opened_at is None:
-                return line
+            if circuit.opened_at is None:
+                return circuit
             # The previous trial call may have ended without a report.
-            since = max(line.opened_at, line.probed_at or line.opened_at)
+            since = max(circuit.opened_at, circuit.probed_at or circuit.opened_at)
             wait_s = max(0.0, since + self.cooldown_s - now)
             if not wait_s:
-                line.probed_at = now
-            return line
+                circuit.probed_at = now
+            return circuit
 
-        self.lines.change(name, probe)
+        self.circuits.change(name, probe)
         return wait_s
 
     def record_success(self, name: str) -> None:
-        self.lines.change(name, lambda _: Line())
+        self.circuits.change(name, lambda _: Circuit())
 
     def record_failure(self, name: str) -> None:
         now = self.clock()
 
-        def fail(line: Line) -> Line:
-            failures = line.failures if now - line.failed_at < FORGET_S else 0
-            line.failures, line.failed_at, line.probed_at = failures + 1, now, None
-            if line.failures >= self.threshold or line.opened_at is not None:
-                line.opened_at = now
-            return line
+        def fail(circuit: Circuit) -> Circuit:
+            failures = circuit.failures if now - circuit.failed_at < FORGET_S else 0
+            circuit.failures, circuit.failed_at, circuit.probed_at = failures + 1, now, None
+            if circuit.failures >= self.threshold or circuit.opened_at is not None:
+                circuit.opened_at = now
+            return circuit
 
-        self.lines.change(name, fail)
+        self.circuits.change(name, fail)
 
     def record_unknown(self, name: str) -> None:
-        """The call ended without showing whether the line works; the next call may be the trial."""
-        self.lines.change(name, lambda line: replace(line, probed_at=None))
+        """The call ended without showing whether the circuit works; the next call may be the trial."""
+        self.circuits.change(name, lambda circuit: replace(circuit, probed_at=None))
 
 
 class Budget(Struct, frozen=True, kw_only=True):
@@ -151,7 +151,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 class Core(Struct, kw_only=True, dict=True):
     journal: Journal
     model: Model
-    hands: Hands
+    runner: ActionRunner
     fallbacks: Sequence[Model] = ()
     """Models to ask, in this order, when the model is unavailable."""
     escalate: Model | None = None
@@ -192,7 +192,7 @@ class Core(Struct, kw_only=True, dict=True):
         """Return what is wrong with an answer; empty if it is acceptable."""
         return self.form.fault(answer) if self.form else ""
 
-    def misses(self, answer: str) -> str:
+    def form_fault(self, answer: str) -> str:
         """Return the correction, once per turn, for an answer not in the form the prompt asks for; else empty."""
         turn = self.state.turn
         if turn is None or self.form is not None:
@@ -203,7 +203,7 @@ class Core(Struct, kw_only=True, dict=True):
         told = any(LACKS in message.text for message in turn.messages[1:])
         return form.fault(answer) if form and not told else ""
 
-    def printed_by(self, turn: Turn) -> str | None:
+    def printed_answer(self, turn: Turn) -> str | None:
         """Return the last code's output if that is exactly the answer asked for and nothing else is asked for."""
         if not turn.output:
             return None

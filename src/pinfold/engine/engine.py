@@ -14,7 +14,7 @@ import anyio
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from pinfold.engine.actions import carry, close_unstarted
+from pinfold.engine.actions import close_unstarted, perform_action
 from pinfold.engine.compaction import compact_past
 from pinfold.engine.core import Choice, CommandRefused, Core
 from pinfold.engine.ports import Performed, Rewound
@@ -133,8 +133,8 @@ class Engine:
 
         Policy, approval and recording work as for any action. Cancelling interrupts it. Raises CommandRefused, Unavailable.
         """
-        if self.core.hands.parallel_safe(action):
-            return await self.act_beside(id_, action)
+        if self.core.runner.parallel_safe(action):
+            return await self.act_now(id_, action)
         job = self._take(id_, partial(self._act, id_, action), catches=(Unavailable,))
         try:
             await job.done.wait()
@@ -149,14 +149,14 @@ class Engine:
 
     async def _act(self, id_: ActionId, action: Action) -> Performed | None:
         with self._jobs[0].scope:
-            return await self.act_beside(id_, action)
+            return await self.act_now(id_, action)
         return None
 
-    async def act_beside(self, id_: ActionId, action: Action) -> Performed:
+    async def act_now(self, id_: ActionId, action: Action) -> Performed:
         """Like `act`, but at once and in the caller's task. The caller knows that no queued job conflicts with it."""
         await self.core.record(ActionProposed(id=id_, action=action, by="user"))
         try:
-            return await carry(self.core, id_)
+            return await perform_action(self.core, id_)
         finally:
             await close_unstarted(self.core, id_, _NOT_RUN)
 
@@ -194,7 +194,7 @@ class Engine:
         if self._jobs:
             raise CommandRefused(_BUSY)
         if isinstance(command, Clear):
-            event = ContextCompacted(summary=self.core.hands.inventory())
+            event = ContextCompacted(summary=self.core.runner.inventory())
         else:
             event = compact_past(self.core, command.keep)
         await self._cut_off("the conversation was compacted")
@@ -248,9 +248,9 @@ class Engine:
                 await self._turn(say.turn)
             return
         await self._cut_off("the process ended early")
-        glance = await self.core.hands.summarize_files()
-        private = bool(say.images) or self.core.hands.is_exposed
-        tools = self.core.hands.hint(say.text)
+        glance = await self.core.runner.summarize_files()
+        private = bool(say.images) or self.core.runner.is_exposed
+        tools = self.core.runner.hint(say.text)
         await self.core.record(
             UserSpoke(turn=say.turn, text=say.text, images=say.images, glance=glance, tools=tools, private=private)
         )
@@ -298,7 +298,7 @@ class Engine:
         state = self.core.state
         events: list[Event] = []
         for call in state.turn.unproposed if state.turn else ():
-            events.append(ActionProposed(id=call.id, action=self.core.hands.action(call), turn=id_))
+            events.append(ActionProposed(id=call.id, action=self.core.runner.action(call), turn=id_))
             events.append(ActionFinished(id=call.id, outcome="not_run", observation=_NOT_RUN))
         for open_id, item in state.open.items():
             if item.proposed.turn == id_:
@@ -316,9 +316,9 @@ class Engine:
             await self._act(command.id, action)
 
     async def _go_back(self, command: Undo | Rewind | Redo) -> None:
-        cells, event = way_back(self.core.state, command)
+        cells, event = plan_rewind(self.core.state, command)
         with anyio.CancelScope(shield=True):  # all of it or nothing
-            gone = await self.core.hands.rewind(cells) if cells else Rewound(to=event.to)
+            gone = await self.core.runner.rewind(cells) if cells else Rewound(to=event.to)
             if event.forgotten:
                 await self._cut_off("the conversation went back to before it")
             effects = self.core.state.effects_of(gone.undone)
@@ -339,7 +339,7 @@ class Engine:
                 if decide.scope == "always":
                     if not asked.stored:
                         raise CommandRefused(f"{decide.id} can be allowed for this session at most")
-                    await self.core.hands.grant(asked.pattern)
+                    await self.core.runner.grant(asked.pattern)
             await self.core.record(
                 ApprovalDecided(id=decide.id, verdict=decide.verdict, scope=decide.scope, words=decide.words)
             )
@@ -348,7 +348,7 @@ class Engine:
             await self.submit(Continue())
 
 
-def way_back(state: State, command: Undo | Rewind | Redo) -> tuple[Undo | Redo | None, SessionRewound]:
+def plan_rewind(state: State, command: Undo | Rewind | Redo) -> tuple[Undo | Redo | None, SessionRewound]:
     """Return the undo or redo of variables and files, if any, and the event to record. Raises CommandRefused."""
     event = SessionRewound(to=state.path[-1] if state.path else 0)
     match command:

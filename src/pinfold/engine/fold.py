@@ -16,8 +16,8 @@ from pinfold.engine.state import (
     End,
     OpenAction,
     State,
-    Taken,
     Turn,
+    UndoneStep,
     changed_in_words,
     count_repeats,
     record_of,
@@ -71,7 +71,7 @@ def apply(state: State, entry: events.Entry) -> State:
         case events.ModelReplied() as event:
             return _apply_model_reply(state, event)
         case events.ModelFailed() as event:
-            return _lacking(state, event.turn, f"{event.model} ({event.error})") if event.instead else state
+            return _record_unavailable(state, event.turn, f"{event.model} ({event.error})") if event.instead else state
         case events.TurnEnded() as event:
             return _close_turn(_add_code_answer(state, event), event.turn, "ended", note=None)
         case events.TurnInterrupted(turn=turn, reason=reason):
@@ -219,7 +219,7 @@ def _apply_rewind(state: State, event: events.SessionRewound) -> State:
         past = tuple(turn for turn in state.past if turn.id not in event.forgotten)
         # A compaction within a turn is removed together with that turn.
         lost = tuple(one for one in state.compactions if one.past + bool(one.kept or one.shortened) > len(past))
-        taken = Taken(turns=gone, cells=event.what != "chat", compactions=lost if gone else ())
+        taken = UndoneStep(turns=gone, cells=event.what != "chat", compactions=lost if gone else ())
         state = replace(state, taken=(*state.taken, taken))
         if gone:
             state = replace(state, compactions=tuple(one for one in state.compactions if one not in lost))
@@ -234,10 +234,10 @@ def _add_note(state: State, note: str) -> State:
     """Add a note for the model: to the open turn if there is one, else to the next message."""
     if state.turn is None:
         return replace(state, notes=(*state.notes, note))
-    return replace(state, turn=_saying(state.turn, events.UserMessage(text=note)))
+    return replace(state, turn=_append_message(state.turn, events.UserMessage(text=note)))
 
 
-def _saying(turn: Turn, message: events.Message) -> Turn:
+def _append_message(turn: Turn, message: events.Message) -> Turn:
     return replace(turn, messages=(*turn.messages, message))
 
 
@@ -270,11 +270,11 @@ def _sum(cost: float | None, more: float | None) -> float | None:
     return None if cost is None or more is None else cost + more
 
 
-def _lacking(state: State, turn: events.TurnId | None, what: str) -> State:
+def _record_unavailable(state: State, turn: events.TurnId | None, what: str) -> State:
     """Record what the turn lacks. `what` is a name with the reason in brackets; it replaces earlier reasons."""
     if state.turn is None or state.turn.id != turn:
         return state
-    return _set_lack(state, what.partition(" (")[0], cap_text(what, _EFFECT))
+    return _set_unavailable(state, what.partition(" (")[0], cap_text(what, _EFFECT))
 
 
 def _add_code_answer(state: State, event: events.TurnEnded) -> State:
@@ -282,7 +282,7 @@ def _add_code_answer(state: State, event: events.TurnEnded) -> State:
     answer = (event.text if event.printed else None) or (state.turn.answer if state.turn else None)
     if state.turn is None or not answer or isinstance(state.turn.messages[-1], events.AssistantMessage):
         return state
-    return replace(state, turn=_saying(state.turn, events.AssistantMessage(text=answer)))
+    return replace(state, turn=_append_message(state.turn, events.AssistantMessage(text=answer)))
 
 
 def _close_turn(state: State, turn: events.TurnId, end: End, note: str | None) -> State:
@@ -345,9 +345,9 @@ def _apply_action_finished(state: State, item: OpenAction, event: events.ActionF
     if item.cell is not None and item.proposed.parent is None and is_gone:
         state = replace(state, undone=state.undone | {item.cell})
     if event.lacked:
-        state = _lacking(state, item.proposed.turn, event.lacked)
+        state = _record_unavailable(state, item.proposed.turn, event.lacked)
     elif isinstance(action, events.CallTool) and event.outcome == "ok":
-        state = _set_lack(state, the_tool(action.tool))
+        state = _set_unavailable(state, tool_key(action.tool))
     still = {id_: other for id_, other in state.open.items() if id_ != event.id}
     cell = still.get(item.proposed.parent) if item.proposed.parent else None
     if cell and isinstance(action, events.CallTool) and action.tool == ANSWER and event.outcome == "ok":
@@ -392,12 +392,12 @@ def _add_cost(state: State, turn: events.TurnId | None, usage: events.Usage, cos
     return replace(state, turn=spent, usage=state.usage + usage, cost=_sum(state.cost, cost))
 
 
-def the_tool(name: str) -> str:
+def tool_key(name: str) -> str:
     """The tool's name in the circuit breaker and in `Turn.without`."""
     return f"the tool {name}"
 
 
-def _set_lack(state: State, name: str, *now: str) -> State:
+def _set_unavailable(state: State, name: str, *now: str) -> State:
     """Replace the turn's entry on what `name` lacks by `now`; without `now`, it is available after all."""
     if state.turn is None:
         return state

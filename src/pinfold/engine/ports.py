@@ -132,7 +132,7 @@ class Performed(Outcome, frozen=True, kw_only=True):
         )
 
 
-class Given(Struct, frozen=True, kw_only=True):
+class PolicyContext(Struct, frozen=True, kw_only=True):
     """What policy considers in addition to the action."""
 
     mode: Mode
@@ -161,7 +161,7 @@ class NotShown(PinfoldError):
     """An action is denied because it cannot be shown whole for approval. Says why and what to do instead."""
 
 
-class Hands(Protocol):
+class ActionRunner(Protocol):
     """Performs actions: the sandbox and the tools, behind policy."""
 
     def schemas(self) -> tuple[ToolSchema, ...]: ...
@@ -176,13 +176,13 @@ class Hands(Protocol):
         """True if the action counts as a cell, which can be undone."""
         ...
 
-    def judge(self, action: Action, given: Given) -> Verdict: ...
+    def judge(self, action: Action, given: PolicyContext) -> Verdict: ...
 
     async def preview_action(self, action: Action) -> str:
         """Return a preview for the user who decides. Raises Unavailable, NotShown."""
         ...
 
-    def freeze_session(self, action: Action, given: Given) -> AbstractAsyncContextManager[None]:
+    def freeze_session(self, action: Action, given: PolicyContext) -> AbstractAsyncContextManager[None]:
         """Keep the session from changing what the user is shown, from the question to the end of the action."""
         ...
 

@@ -32,7 +32,7 @@ from pinfold.events import (
     Usage,
     plain_json,
 )
-from pinfold.text import cap_text, join_names, join_numbers, numerous
+from pinfold.text import cap_text, join_names, join_numbers, pluralize
 
 End: TypeAlias = Literal["ended", "interrupted", "failed"]
 Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
@@ -93,7 +93,7 @@ class Compaction(Struct, frozen=True, kw_only=True):
     """Actions whose results are shown in one line."""
 
 
-class Taken(Struct, frozen=True, kw_only=True):
+class UndoneStep(Struct, frozen=True, kw_only=True):
     """What an undo removed, for a redo."""
 
     turns: tuple[Turn, ...] = ()
@@ -181,7 +181,7 @@ class State(Struct, frozen=True, kw_only=True):
     cells: int = 0
     undone: frozenset[int] = frozenset()
     """Cells that are undone or rolled back."""
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[UndoneStep, ...] = ()
     """Undos that a redo can reverse, newest last; cleared by the next message or cell."""
     effects: tuple[tuple[int, str], ...] = ()
     """The latest effects outside the session, which cannot be undone, each with the number of cells before it."""
@@ -229,7 +229,7 @@ def changed_in_words(variables: Changed) -> str:
 def rewound_in_words(event: SessionRewound) -> str:
     """Describe an undo or redo in a sentence without its subject, for the model and the user."""
     turns = event.recalled or event.forgotten
-    talk = f"{'brought back' if event.recalled else 'took back'} {numerous('turn', len(turns))} of the conversation"
+    talk = f"{'brought back' if event.recalled else 'took back'} {pluralize('turn', len(turns))} of the conversation"
     if event.what == "chat":
         return f"{talk}; variables and files stay as they are."
     cells = event.redone or event.undone
@@ -266,7 +266,7 @@ def compacted_in_words(event: ContextCompacted) -> str:
         if event.before <= event.after:
             return f"A summary replaces earlier messages; it is no shorter yet (about {event.after:,} tokens in all)."
         return f"Context compacted {sizes}: a summary replaces earlier messages; variables and files stay."
-    return f"Context compacted {sizes}: {numerous('old result', len(event.shortened))} shown in one line."
+    return f"Context compacted {sizes}: {pluralize('old result', len(event.shortened))} shown in one line."
 
 
 def unnamed_changes(variables: Changed | None, action: Action) -> Changed | None:

@@ -75,7 +75,7 @@ async def run_turn(core: Core, id_: TurnId) -> TurnEnded:
 def _find_end(core: Core, turn: Turn) -> TurnEnded | None:
     if turn.answer is not None:
         return _end_event(turn, _final_answer(core, turn, turn.answer))
-    if (printed := core.printed_by(turn)) is not None:
+    if (printed := core.printed_answer(turn)) is not None:
         return _end_event(turn, printed, printed=True)
     return None
 
@@ -171,9 +171,9 @@ async def _change_approach(core: Core, turn: Turn) -> bool:
         turn=turn.id,
         error=turn.error,
         times=times,
-        look=await core.hands.describe_state("\n".join([turn.said, *codes])),
+        look=await core.runner.describe_state("\n".join([turn.said, *codes])),
         started_over=turn.approaches == 1,
-        private=core.hands.is_exposed,
+        private=core.runner.is_exposed,
     )
     await core.record(*events, changed)
     return True
@@ -185,13 +185,13 @@ async def _undo_cells(core: Core, turn: Turn) -> list[Event]:
     if not any(cell > turn.cells_before for cell in path):
         return []
     try:
-        gone = await core.hands.rewind(Undo(to=max((cell for cell in path if cell <= turn.cells_before), default=0)))
+        gone = await core.runner.rewind(Undo(to=max((cell for cell in path if cell <= turn.cells_before), default=0)))
     except PinfoldError:
         return []
     return [SessionRewound(to=gone.to, undone=gone.undone, redone=gone.redone, notices=gone.notices)]
 
 
-def the_model(name: str) -> str:
+def model_key(name: str) -> str:
     """The model's name in the circuit breaker."""
     return f"the model {name}"
 
@@ -201,9 +201,9 @@ async def ask(core: Core, turn: Turn, *, again: bool = False) -> None:
     if not again and await make_room(core, turn):
         turn = core.state.turn or turn
     try:
-        request = request_of(core.state, core.hands.schemas(), core.settings)
+        request = request_of(core.state, core.runner.schemas(), core.settings)
         images = [image for one in request.messages if isinstance(one, UserMessage) for image in one.images]
-        found = {image.blob: core.hands.picture(image.blob) for image in images}
+        found = {image.blob: core.runner.picture(image.blob) for image in images}
         blobs = {blob: data for blob, data in found.items() if data is not None}
         request = await core.hooks.before_model(replace(request, blobs=blobs))
     except HookFailed as failure:
@@ -244,7 +244,7 @@ def _models_to_ask(core: Core, turn: Turn) -> Sequence[Model]:
 
 async def _try_model(core: Core, turn: TurnId, model: Model, request: Request, instead: str) -> Reply | RequestFailed:
     """Return this model's reply, retrying within the budget, or the failure. `instead` names the model to ask next."""
-    name, line, size = model.name, the_model(model.name), _size(request)
+    name, line, size = model.name, model_key(model.name), _size(request)
 
     async def record_failure(failure: RequestFailed, wait_s: float | None = None) -> RequestFailed:
         await core.record(
@@ -301,7 +301,7 @@ async def _record_reply(core: Core, turn: TurnId, name: str, reply: Reply) -> No
     if fault:
         fault = f"{fault}. Give the whole answer again."
     elif not reply.calls:
-        fault = core.misses(reply.text)
+        fault = core.form_fault(reply.text)
     fields = {name: getattr(reply, name) for name in ModelOutput.__struct_fields__}
     fields["correction"] = reply.correction or lack or fault
     fields["unreadable"] = reply.unreadable or bool(lack)

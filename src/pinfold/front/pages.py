@@ -14,7 +14,7 @@ from pinfold.app import OutboundTotal, compacted_in_words, rewound_in_words
 from pinfold.app.clients import ModelBill, SessionHistory, TurnRecord
 from pinfold.app.storage import SessionNode, SessionTree
 from pinfold.events import BlobId, ContextCompacted, FileChange, Json, Mode, Rewindable, SessionForked, SessionRewound
-from pinfold.text import first_line, homely, join_names, join_numbers, presentable, presentable_line
+from pinfold.text import abbreviate_home, first_line, join_names, join_numbers, presentable, presentable_line
 
 if TYPE_CHECKING:
     from pinfold.app.diagnostics import SystemMap
@@ -179,7 +179,7 @@ def note_fields(note: Note) -> list[tuple[str, str]]:
     fields = {
         "written": f"{note.at[:16].replace('T', ' ')} UTC",
         "by": f"session {note.session}" + (f", cell {note.cell}" if note.cell else "") if note.session else "",
-        "recalled": "in every folder" if note.scope == "global" else f"in {homely(note.workspace)}",
+        "recalled": "in every folder" if note.scope == "global" else f"in {abbreviate_home(note.workspace)}",
         "tags": ", ".join(note.tags),
         "trust": "" if note.trusted else "untrusted: its session had read outside text",
         "replaced": f"by note {note.superseded_by}" if note.superseded_by else "",

@@ -3,7 +3,7 @@
 from pinfold.log.blobs import Blobs, blob_id
 from pinfold.log.portable import export_bundle, import_file
 from pinfold.log.rows import BadBundle, BlobMissing, Damage, LogError, LogUnreadable, LogUnwritable
-from pinfold.log.search import Match, Place, Summary, mark_of, matches, read_said, summarise
+from pinfold.log.search import Match, Place, Summary, log_version, matches, read_said, summarise
 from pinfold.log.store import Batch, Log, Subscription
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "blob_id",
     "export_bundle",
     "import_file",
-    "mark_of",
+    "log_version",
     "matches",
     "read_said",
     "summarise",

@@ -161,7 +161,7 @@ def summarise(folder: Path) -> Summary | None:
         return None
 
 
-def mark_of(folder: Path) -> tuple[object, ...]:
+def log_version(folder: Path) -> tuple[object, ...]:
     """Return a value that changes whenever the session's log does; while it is equal, a summary stays valid."""
     marks: list[object] = []
     for name in (STORE, f"{STORE}-wal"):

@@ -42,9 +42,9 @@ def model_named(name: str, served: Sequence[str] = (), access: Access | None = N
         paid = meant.provider in SERVICES and not SERVICES[meant.provider].is_local
         model = PriceLayer(model, meant.provider if paid else None, meant.model)
     if calls != "native":
-        from pinfold.model.protocol import InText
+        from pinfold.model.protocol import TextCallLayer
 
-        model = InText(model, style=profile, when="always" if calls == "text" else "unless-native")
+        model = TextCallLayer(model, style=profile, when="always" if calls == "text" else "unless-native")
     if access.replies:
         from pinfold.model.layers import ReplyCache
 
@@ -55,9 +55,9 @@ def model_named(name: str, served: Sequence[str] = (), access: Access | None = N
 
         model = SmallModelLayer(model)
     if meant.provider == "builtin":
-        from pinfold.model.local.builtin import Repeatable
+        from pinfold.model.local.builtin import SeededLayer
 
-        model = Repeatable(model)  # outermost, so that it sees the user's seed and not one that SmallModelLayer sets
+        model = SeededLayer(model)  # outermost, so that it sees the user's seed and not one that SmallModelLayer sets
     return model
 
 
@@ -113,7 +113,7 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
         _check_sdk(meant.provider)
         return f"{meant.provider} needs a key, and one is set (not tested)"
     from pinfold.model.wire.http import Patience, Wire
-    from pinfold.model.wire.payload import a_text, objects_in
+    from pinfold.model.wire.payload import as_text, objects_in
 
     place = address_of(meant, access)
     wire = Wire(place, patience=Patience(connect_s=limit_s), key=key)
@@ -130,7 +130,7 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
     finally:
         await wire.aclose()
     listed = objects_in(said, "models" if is_ollama else "data")
-    known = [a_text(one.get("name" if is_ollama else "id")) for one in listed]
+    known = [as_text(one.get("name" if is_ollama else "id")) for one in listed]
     if known and meant.model not in known and f"{meant.model}:latest" not in known:
         from difflib import get_close_matches
 

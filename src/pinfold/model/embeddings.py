@@ -16,7 +16,7 @@ from pinfold.events import RequestFailed
 from pinfold.model.errors import NotInstalled, UnknownModel
 from pinfold.model.names import SERVICES, Access, address_of, destination_of, key_for, parse_model_name
 from pinfold.model.wire.http import Patience, Wire
-from pinfold.model.wire.payload import a_list, objects_in
+from pinfold.model.wire.payload import as_list, objects_in
 
 BUILTIN_EMBEDDINGS = "builtin"
 _EXTRA = "embeddings"
@@ -71,7 +71,7 @@ class ServedEmbeddings:
             await wire.aclose()
         try:
             rows = sorted(objects_in(said, "data"), key=lambda row: int(row.get("index", 0)))
-            vectors = [[float(number) for number in a_list(row.get("embedding"))] for row in rows]
+            vectors = [[float(number) for number in as_list(row.get("embedding"))] for row in rows]
         except (TypeError, ValueError) as error:
             raise RequestFailed(f"{self.name} answered with something other than embeddings") from error
         if len(vectors) != len(texts) or not vectors[0] or len({len(vector) for vector in vectors}) > 1:

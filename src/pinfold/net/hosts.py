@@ -264,16 +264,16 @@ _UNOWNED: dict[int, Address] = {4: IPv4Address("192.0.2.1"), 6: IPv6Address("200
 
 def why_special(address: Address) -> str | None:
     """Return the kind of an address that is not public or is this machine's own; None for others."""
-    return what_is(address) or ("an address of this machine" if _is_own(address) else None)
+    return special_kind(address) or ("an address of this machine" if _is_own(address) else None)
 
 
-def what_is(address: Address) -> str | None:
+def special_kind(address: Address) -> str | None:
     """Return the kind of an address; None for one of the public internet."""
     if address in METADATA:
         return "a metadata address of a cloud"
     if address in _NAT64:
         # Resolvers of IPv6-only networks return such an address for any IPv4 host: the embedded address counts.
-        return what_is(IPv4Address(int(address) & 0xFFFFFFFF))
+        return special_kind(IPv4Address(int(address) & 0xFFFFFFFF))
     carried = carried_ipv4(address) if isinstance(address, IPv6Address) else None
     if found := carried or next((what for network, what in _NETWORKS if address in network), None):
         return found

@@ -142,7 +142,7 @@ def join_names(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
-def numerous(what: str, count: int) -> str:
+def pluralize(what: str, count: int) -> str:
     """Return `1 turn`, or `3 turns`."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
@@ -152,7 +152,7 @@ def join_numbers(what: str, numbers: Sequence[int]) -> str:
     return f"{what}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
-def homely(text: str) -> str:
+def abbreviate_home(text: str) -> str:
     """Return `text` with `~` in place of the user's home folder in paths."""
     try:
         home = str(Path.home())

@@ -21,7 +21,7 @@ from pinfold.front.chat.pictures import (
     CHUNK,
     BadPicture,
     Frame,
-    choose_way,
+    choose_protocol,
     draw_picture,
     encode_sixel,
     place_on_rows,
@@ -369,9 +369,9 @@ def test_unpacking_stops_when_it_takes_too_long() -> None:
     ],
 )
 def test_the_way_goes_by_what_the_terminal_says_of_itself(environ: dict[str, str], way: str) -> None:
-    assert choose_way("auto", environ, colour=True) == way
+    assert choose_protocol("auto", environ, colour=True) == way
 
 
 def test_what_is_asked_for_is_done_but_never_without_colours() -> None:
-    assert choose_way("sixel", {"TERM": "tmux", "TMUX": "x"}, colour=True) == "sixel"
-    assert choose_way("kitty", {"TERM": "xterm-kitty"}, colour=False) == "path"
+    assert choose_protocol("sixel", {"TERM": "tmux", "TMUX": "x"}, colour=True) == "sixel"
+    assert choose_protocol("kitty", {"TERM": "xterm-kitty"}, colour=False) == "path"

@@ -21,7 +21,7 @@ from tests.model.local.process_wait import PATIENCE_S, until
 
 from pinfold.events import Reply, Request, RequestFailed, UserMessage
 from pinfold.model.errors import UnknownModel
-from pinfold.model.local.builtin import BuiltinModel, Repeatable
+from pinfold.model.local.builtin import BuiltinModel, SeededLayer
 from pinfold.model.local.files import is_held
 from pinfold.model.local.model_host import Host, Spec, cores
 
@@ -355,7 +355,7 @@ def test_there_is_at_least_one_core_and_no_more_than_the_machine_has() -> None:
 
 @pytest.mark.slow
 async def test_a_seed_gives_the_same_reply_again_also_where_the_prompt_was_read_before(model: BuiltinModel) -> None:
-    repeatable = Repeatable(model)
+    repeatable = SeededLayer(model)
 
     async def say(text: str = "Tell me a story about a heron.", **settings: Any) -> str:
         request = asked(text, temperature=1.0, max_tokens=8, **settings)

@@ -1,4 +1,4 @@
-"""Undo writes and reads nothing outside the workspace, whatever is swapped under its hands. Each with a control."""
+"""Undo writes and reads nothing outside the workspace, whatever is swapped under its runner. Each with a control."""
 
 from __future__ import annotations
 

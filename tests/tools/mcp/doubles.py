@@ -19,7 +19,7 @@ from tests.fork_server import forked
 
 from pinfold.events import Json
 from pinfold.tools import BadCall
-from pinfold.tools.mcp.ports import Limits, World
+from pinfold.tools.mcp.ports import Limits, McpPorts
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
 
@@ -168,7 +168,7 @@ class House:
     notices: list[str] = field(default_factory=list[str])
 
     def servers(self, *specs: ServerSpec, limits: Limits | None = None) -> Servers:
-        world = World(
+        world = McpPorts(
             start_program=self.programs.start,
             pins=self.pins,
             credentials=self.credentials,

@@ -53,6 +53,6 @@ if TYPE_CHECKING:
         open_file,
         write_file,
     )
-    from pinfold.tools.mcp.passthrough import LATEST, Line, Speech
+    from pinfold.tools.mcp.passthrough import LATEST, ClientHello, Line
 
 __getattr__ = lazy_names(__name__)

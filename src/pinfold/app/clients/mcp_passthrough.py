@@ -18,7 +18,7 @@ from pinfold.engine import CommandRefused
 from pinfold.events import CallTool, Json, new_action_id
 from pinfold.text import cap_text
 from pinfold.tools import BadCall
-from pinfold.tools.mcp.passthrough import Line, Peer, Speech
+from pinfold.tools.mcp.passthrough import ClientHello, Line, Peer
 from pinfold.tools.mcp.servers import relaying
 from pinfold.tools.results import Result
 
@@ -40,7 +40,7 @@ class Upstream:
         servers = self.offered.live.servers
         return servers.names if servers else ()
 
-    async def get_lasting_line(self, server: str, speech: Speech, peer: Peer) -> Line:
+    async def get_lasting_line(self, server: str, speech: ClientHello, peer: Peer) -> Line:
         """Return the connection that lasts as long as the session; reconnect if it ended. Raises BadCall, MCPError."""
         async with self._opening:
             known = self._held.get((server, speech.version))
@@ -49,12 +49,12 @@ class Upstream:
             return known
 
     def open_request_line(
-        self, server: str, speech: Speech, peer: Peer, like: Line
+        self, server: str, speech: ClientHello, peer: Peer, like: Line
     ) -> AbstractAsyncContextManager[Line]:
         """Open a connection for a single request."""
         return self._servers().line(server, speech, peer, like=like)
 
-    async def _keep_line(self, server: str, speech: Speech, peer: Peer, *, task_status: TaskStatus[Line]) -> None:
+    async def _keep_line(self, server: str, speech: ClientHello, peer: Peer, *, task_status: TaskStatus[Line]) -> None:
         key, made = (server, speech.version), False
         try:
             async with self._servers().line(server, speech, peer) as line:
@@ -109,7 +109,7 @@ class Upstream:
         action = CallTool(tool=f"{server}.{tool}", args=dict(args))
         id_ = new_action_id()
         with self.offered.mark_in_use(), self.offered.ask_client(id_, approve), relaying(relay):
-            done = await self.offered.live.act_beside(id_, action)
+            done = await self.offered.live.act_now(id_, action)
         if answer is not None:
             return answer
         if refusal is not None:

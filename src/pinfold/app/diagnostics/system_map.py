@@ -25,14 +25,14 @@ from pinfold.app.session.notes import memory_file
 from pinfold.app.session.options import Options, new_session_options
 from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.trust.secrets import RedactingLog, Secrets
-from pinfold.engine import the_model
+from pinfold.engine import model_key
 from pinfold.events import Json, PinfoldError, new_session_id
 from pinfold.model import destination_of
 from pinfold.sandbox import Spec, is_built_in, provider_named
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.auto import Auto
 from pinfold.sandbox.providers.doctor import SandboxCheck, examine
-from pinfold.text import homely, join_names, numerous
+from pinfold.text import abbreviate_home, join_names, pluralize
 from pinfold.tools import Registry
 from pinfold.tools.registry import load_plugins
 
@@ -83,8 +83,8 @@ class _MapBuilder:
         faulty: bool = False,
     ) -> str:
         """Add a node and an edge to it; return its id. An existing node is not changed. Empty lines are dropped."""
-        shown = tuple(map(homely, filter(None, lines)))
-        self.nodes.setdefault(id_, Node(id=id_, kind=kind, title=homely(title), lines=shown, faulty=faulty))
+        shown = tuple(map(abbreviate_home, filter(None, lines)))
+        self.nodes.setdefault(id_, Node(id=id_, kind=kind, title=abbreviate_home(title), lines=shown, faulty=faulty))
         edge = Edge(source=after, target=id_, words=words)
         if after and edge not in self.edges:
             self.edges.append(edge)
@@ -174,7 +174,7 @@ async def _models(drawing: _MapBuilder, loaded: Loaded) -> None:
 
 
 def _model(drawing: _MapBuilder, calling: CallOptions, name: str, words: str, *, after: str, edge: str) -> str:
-    is_paused = the_model(name) in BreakerStore().all()
+    is_paused = model_key(name) in BreakerStore().all()
     lines = (words, *(("paused: it kept failing",) if is_paused else ()))
     id_ = drawing.add(f"model:{name}", "model", name, lines, faulty=is_paused, after=after, words=edge)
     place = destination_of(name, calling.access())
@@ -238,7 +238,7 @@ def _add_tools(
     kind: Kind = "tools",
     faulty: bool = False,
 ) -> None:
-    lines = (numerous("tool", len(names)), join_names(names, _NAMED), *more)
+    lines = (pluralize("tool", len(names)), join_names(names, _NAMED), *more)
     drawing.add(f"tools:{server}", kind, f"servers.{server}", lines, after=_ENGINE, words="calls", faulty=faulty)
 
 
@@ -247,8 +247,8 @@ def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
     with folder("workspace") as place, closing(RedactingLog(place, new_session_id())) as log:
         spec = Spec(workspace=options.workspace or place, site=place)
         ground = ResolvedSandbox(provider=provider_named("auto"), python=Path("python"))
-        hands, faults = build_runner(options, spec, log, ground, small=False, servers=None)
-    return hands.registry, faults
+        runner, faults = build_runner(options, spec, log, ground, small=False, servers=None)
+    return runner.registry, faults
 
 
 def _find_user_tools(options: Options) -> Iterator[str]:
@@ -271,7 +271,7 @@ def _servers(drawing: _MapBuilder, options: Options) -> None:
     named = load_servers(options.toolbox.mcp, str((options.workspace or Path()) / ".mcp.json"))
     for one in known(named.specs):
         spec = one.spec
-        tools = "not seen yet" if one.tools is None else numerous("tool", one.tools)
+        tools = "not seen yet" if one.tools is None else pluralize("tool", one.tools)
         state = f"failed: {one.failure.why}" if one.failure else "trusted" if one.trusted else "not trusted"
         lines, failed = (f"MCP over {spec.transport}", tools, state), one.failure is not None
         drawing.add(f"mcp:{spec.name}", "server", spec.name, lines, faulty=failed, after=_ENGINE, words="calls")

@@ -22,7 +22,7 @@ from pinfold.app.config.schema import Config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import cache_dir, data_dir, hold_file_lock, private_dir, state_dir
 from pinfold.app.trust.secrets import Secrets
-from pinfold.engine import Breaker, Line, Lines, Model, Spent, the_model
+from pinfold.engine import Breaker, Circuit, Circuits, Model, Spent, model_key
 from pinfold.events import Entry, Json, ModelFailed, ModelReplied, PinfoldError, Reply, Usage, convert, decode_json
 from pinfold.model import (
     ANSWER_FORM,
@@ -221,12 +221,12 @@ class SpendingLedger:
         return self._folder / f"{datetime.now(UTC):%Y-%m-%d}.jsonl"
 
 
-class _StoredLine(msgspec.Struct, frozen=True, kw_only=True):
+class _StoredCircuit(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    line: Line
+    circuit: Circuit
 
 
-class BreakerStore(Lines):
+class BreakerStore(Circuits):
     """The state of models' circuit breakers, for all processes of this user: a small file for each failing model."""
 
     def __init__(self) -> None:
@@ -234,22 +234,22 @@ class BreakerStore(Lines):
         self._folder = state_dir() / "paused"
 
     def breaker(self) -> Breaker:
-        return Breaker(clock=time.time, lines=self)
+        return Breaker(clock=time.time, circuits=self)
 
-    def change(self, name: str, change: Callable[[Line], Line]) -> Line:
-        """Change a line under a lock, so that only one process probes. If the disk fails, change it here only."""
-        if not name.startswith(the_model("")):  # tools are not shared: two projects may have tools of the same name
+    def change(self, name: str, change: Callable[[Circuit], Circuit]) -> Circuit:
+        """Change a circuit under a lock, so that only one process probes. If the disk fails, change it here only."""
+        if not name.startswith(model_key("")):  # tools are not shared: two projects may have tools of the same name
             return super().change(name, change)
         path = self._folder / f"{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:16]}.json"
         try:
             with hold_file_lock(self._folder / "paused"):
                 known = _read(path)
-                before = known.line if known else Line()
+                before = known.circuit if known else Circuit()
                 changed = change(msgspec.structs.replace(before))
-                if changed == Line():
+                if changed == Circuit():
                     path.unlink(missing_ok=True)
                 elif changed != before:
-                    path.write_bytes(msgspec.json.encode(_StoredLine(name=name, line=changed)))
+                    path.write_bytes(msgspec.json.encode(_StoredCircuit(name=name, circuit=changed)))
                 return changed
         except (OSError, ConfigError):
             return super().change(name, change)
@@ -257,12 +257,12 @@ class BreakerStore(Lines):
     def all(self) -> dict[str, float]:
         """Return when each open breaker was opened."""
         found = [known for path in sorted(self._folder.glob("*.json")) if (known := _read(path))]
-        return {known.name: known.line.opened_at for known in found if known.line.opened_at is not None}
+        return {known.name: known.circuit.opened_at for known in found if known.circuit.opened_at is not None}
 
 
-def _read(path: Path) -> _StoredLine | None:
+def _read(path: Path) -> _StoredCircuit | None:
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return decode_json(path.read_bytes(), _StoredLine)
+        return decode_json(path.read_bytes(), _StoredCircuit)
     return None
 
 

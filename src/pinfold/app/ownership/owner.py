@@ -26,7 +26,7 @@ from pinfold.app.ownership.ipc import (
     send_request,
 )
 from pinfold.app.paths import private_dir
-from pinfold.app.session.live_session import LiveSession, Sight, load, open_session
+from pinfold.app.session.live_session import Listing, LiveSession, load, open_session
 from pinfold.app.session.options import Options, SessionStatus
 from pinfold.app.storage.session_store import claim, holder_of
 from pinfold.app.tasks import background
@@ -87,7 +87,7 @@ class Link(Protocol):
         """Restore the workspace's files from a checkpoint; return a description. Raises PinfoldError."""
         ...
 
-    async def query(self, what: Sight) -> Json:
+    async def query(self, what: Listing) -> Json:
         """Raises PinfoldError."""
         ...
 
@@ -233,7 +233,7 @@ class RemoteSession:
         """Have the owner save its variables, as they are after the last finished cell."""
         await self._ask({"op": "save"}, _RESTORE_S)
 
-    async def query(self, what: Sight) -> Json:
+    async def query(self, what: Listing) -> Json:
         return (await self._ask({"op": "look", "what": what}, _RESTORE_S)).get("seen")
 
     async def variable_page(self, name: str, query: PageQuery) -> VariablePage:
@@ -349,8 +349,8 @@ async def _respond(live: LiveSession, stream: SocketStream, question: Json, move
         case {"op": "save"}:
             await live.save()
             await send_line(stream, {"ok": True})
-        case {"op": "look", "what": str(what)} if what in get_args(Sight):
-            await send_line(stream, {"seen": await live.query(cast("Sight", what))})
+        case {"op": "look", "what": str(what)} if what in get_args(Listing):
+            await send_line(stream, {"seen": await live.query(cast("Listing", what))})
         case {"op": "page", "name": str(name), "query": query}:
             try:
                 asked = convert(query, PageQuery)

@@ -18,7 +18,7 @@ from pinfold.app.session.protected_files import find_protected_file, plan_edit
 from pinfold.app.trust.named_files import MOST, describe_named_files, files_named
 from pinfold.app.trust.privacy import Privacy
 from pinfold.app.trust.workspace_trust import Grants
-from pinfold.engine import Given, NotShown, Stopped
+from pinfold.engine import NotShown, PolicyContext, Stopped
 from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
 from pinfold.sandbox import Spec
@@ -74,7 +74,7 @@ class ActionPolicy(Struct, kw_only=True):
     caller_tools: frozenset[str] = frozenset()
     """Tools that the client runs itself, after deciding whether to."""
 
-    def judge(self, action: Action, given: Given) -> Verdict:
+    def judge(self, action: Action, given: PolicyContext) -> Verdict:
         if isinstance(action, CallTool) and action.tool in self.caller_tools:
             return Ask(reason=f"{action.tool} is run by the client", question=True, caller=True, rule="the client's")
         if isinstance(action, CallTool) and action.tool == QUESTION and self.registry.get(QUESTION):

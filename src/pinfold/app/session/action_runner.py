@@ -33,7 +33,7 @@ from pinfold.app.session.protected_files import apply_edit, find_protected_file
 from pinfold.app.session.sandbox_session import SandboxSession
 from pinfold.app.trust.secrets import remove_own_secrets
 from pinfold.app.trust.untrusted_files import notice
-from pinfold.engine import Given, OnCall, OnOutput, Performed, State
+from pinfold.engine import OnCall, OnOutput, Performed, PolicyContext, State
 from pinfold.events import Action, ActionId, Ask, BlobId, Call, CallTool, Changed, DisplayRef, Json, Noticed, RunCell
 from pinfold.log import LogUnwritable
 from pinfold.sandbox import Answer, Freezable, GuardedSession, NotSupported, Outcome
@@ -90,7 +90,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         return tool is not None and tool.parallel_safe
 
     @asynccontextmanager
-    async def freeze_session(self, action: Action, given: Given) -> AsyncGenerator[None]:
+    async def freeze_session(self, action: Action, given: PolicyContext) -> AsyncGenerator[None]:
         """Freeze the session from the question to the end of a host command: code must not change files it runs."""
         async with AsyncExitStack() as stack:
             if self.judging.is_host_command(action) and isinstance(self.judge(action, given), Ask):

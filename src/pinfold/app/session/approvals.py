@@ -50,11 +50,11 @@ Said: TypeAlias = bool | str | Decision
 """Text answers a question; for any other request it is a no with these words."""
 Approve: TypeAlias = Callable[[Approval], Awaitable[Said] | Said]
 """A plain function is called in a thread, because it may block."""
-Whom: TypeAlias = Callable[[OpenAction], Approve | None]
+FindApprover: TypeAlias = Callable[[OpenAction], Approve | None]
 """Returns the function that answers for this action; None denies it."""
 
 
-async def answer_approvals(live: LiveSession, whom: Whom) -> None:
+async def answer_approvals(live: LiveSession, whom: FindApprover) -> None:
     """Answer the pending approvals, then each new one, one at a time."""
     async with live.subscribe(live.log.seq) as feed:
         for id_ in tuple(live.pending_approvals()):
@@ -64,7 +64,7 @@ async def answer_approvals(live: LiveSession, whom: Whom) -> None:
                 await _answer(live, whom, item.event.id)
 
 
-async def _answer(live: LiveSession, whom: Whom, id_: ActionId) -> None:
+async def _answer(live: LiveSession, whom: FindApprover, id_: ActionId) -> None:
     waiting = live.pending_approvals().get(id_)
     if waiting is None or waiting.asked is None:
         return  # answered elsewhere meanwhile

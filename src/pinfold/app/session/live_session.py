@@ -44,7 +44,7 @@ from pinfold.sandbox import NotSupported, Paged, PageQuery, Variable, VariablePa
 from pinfold.text import cap_text, first_line
 
 logger = logging.getLogger(__name__)
-Sight: TypeAlias = Literal["variables", "tools", "servers", "grants"]
+Listing: TypeAlias = Literal["variables", "tools", "servers", "grants"]
 _WORDS = 120
 """Longest tool description in a listing, in characters."""
 CHECK_SAID = 2000
@@ -80,7 +80,7 @@ class LiveSession:
         self.submit, self.subscribe = engine.submit, log.subscribe
         self.act = engine.act
         """Perform an action for the user, judged and recorded like any other. Raises CommandRefused, Unavailable."""
-        self.act_beside = engine.act_beside
+        self.act_now = engine.act_now
         """Like `act`, but at once and in the caller's task instead of the queue."""
         self.idle = engine.idle
         """Wait until everything submitted is done."""
@@ -164,7 +164,7 @@ class LiveSession:
         """Replace the code guards, from the next action on."""
         self._runner.judging.guards = guards
 
-    async def query(self, what: Sight) -> Json:
+    async def query(self, what: Listing) -> Json:
         """Return a listing as plain data for front ends. Raises SandboxUnavailable, ConfigError."""
         match what:
             case "variables":
@@ -347,7 +347,7 @@ def _core(options: Options, log: Log, runner: SandboxActionRunner, state: State,
     core = Core(
         journal=log,
         model=asked.model,
-        hands=runner,
+        runner=runner,
         fallbacks=asked.fallbacks,
         escalate=asked.escalate,
         ledger=SpendingLedger(),

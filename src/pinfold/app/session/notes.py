@@ -122,7 +122,7 @@ def forget_conversations(sessions: Iterable[str]) -> None:
 
 
 def _refresh(index: Conversations) -> None:
-    from pinfold.log import mark_of, read_said
+    from pinfold.log import log_version, read_said
     from pinfold.memory import Message
 
     known = index.known()
@@ -130,7 +130,7 @@ def _refresh(index: Conversations) -> None:
     index.remove(known.keys() - folders.keys())
     for session, folder in folders.items():
         stamp, last = known.get(session, ("", 0))
-        now = repr(mark_of(folder))
+        now = repr(log_version(folder))
         if now == stamp:
             continue
         try:

@@ -25,7 +25,7 @@ from pinfold.app.session.notes import forget_conversations, search_conversations
 from pinfold.app.session.options import IMPORTED
 from pinfold.engine import fold
 from pinfold.events import ActionId, ActionStarted, Entry, SessionId, new_session_id
-from pinfold.log import Damage, Log, LogUnreadable, Match, Place, Summary, import_file, mark_of, matches, summarise
+from pinfold.log import Damage, Log, LogUnreadable, Match, Place, Summary, import_file, log_version, matches, summarise
 from pinfold.sandbox.environment import find_unfinished
 from pinfold.sandbox.kernel.folders import in_use, remove_folder
 from pinfold.text import first_line, presentable_line
@@ -165,7 +165,7 @@ class SessionStore:
         return sorted(found, key=lambda item: item[1].last, reverse=True)
 
     def _summarise(self, folder: Path) -> tuple[Summary, bool]:
-        mark, (known_mark, known) = mark_of(folder), self._known.get(folder.name, ((), None))
+        mark, (known_mark, known) = log_version(folder), self._known.get(folder.name, ((), None))
         if mark != known_mark:
             known = summarise(folder)
             self._known[folder.name] = mark, known

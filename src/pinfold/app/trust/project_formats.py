@@ -14,7 +14,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from pinfold.text import numerous, redact
+from pinfold.text import pluralize, redact
 
 FOLDER = ".agents/commands"
 _KEY = r"([A-Za-z][A-Za-z-]*)\s*:\s*(.*)"
@@ -166,7 +166,7 @@ def _servers(data: bytes, origin: str) -> tuple[str, ...]:
     specs, faults = read_servers(data, origin)
     lines = [line for spec in specs for line in describe_server(apply_reach(spec))]
     lines += [f"not understood: {fault}" for fault in faults]
-    return (f"names {numerous('MCP server', len(specs))}:", *(f"    {line}" for line in lines))
+    return (f"names {pluralize('MCP server', len(specs))}:", *(f"    {line}" for line in lines))
 
 
 def _summarize_variables(data: bytes) -> str:

@@ -36,7 +36,7 @@ from pinfold.app.trust.written_files import (
 )
 from pinfold.sandbox.kernel.processes import lives, stamp
 from pinfold.sandbox.kernel.safe_files import lstat
-from pinfold.text import join_names, numerous, printable_line
+from pinfold.text import join_names, pluralize, printable_line
 
 _COARSE = 5
 """CLOCK_REALTIME_COARSE, the clock Linux uses for file times; it lags the real-time clock by up to a tick."""
@@ -161,7 +161,7 @@ def mark_host_write(session: str, path: Path) -> Generator[None]:
 def notice(found: Mapping[Path, Mark], workspace: Path) -> str:
     names = [os.path.relpath(path, workspace) for path in sorted(found)]
     return (
-        f"{numerous('file', len(names))} here {'was' if len(names) == 1 else 'were'} written while outside text was in "
+        f"{pluralize('file', len(names))} here {'was' if len(names) == 1 else 'were'} written while outside text was in "
         f"play ({printable_line(join_names(names, _NAMED))}), so this session counts as having read outside text; "
         f"once you have read them: pinfold trust {workspace} --clean FILE, or --clean-all"
     )

@@ -7,7 +7,7 @@ from msgspec import Struct
 from pinfold.app import SessionStatus
 from pinfold.events import ActionFinished, ContextCompacted, Event, ModelReplied, SessionChanged, SessionOpened, Usage
 from pinfold.front.progress import short
-from pinfold.text import homely, presentable_line
+from pinfold.text import abbreviate_home, presentable_line
 
 _NAME = 12
 """Characters of a model's name that are always shown."""
@@ -74,7 +74,7 @@ class Status(Struct):
         rest = " · ".join(filter(None, (self.mode, tokens, cost, self._share(), sandbox)))
         room = columns - len(rest) - _NAME - 7
         if self.folder and room >= _NAME:
-            rest += f" · {_last(homely(self.folder), room)}"
+            rest += f" · {_last(abbreviate_home(self.folder), room)}"
         rest = presentable_line(rest)
         model = _last(presentable_line(self.model), max(_NAME, columns - len(rest) - 4))
         return f"{model} · {rest}" if model else rest

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pinfold import __version__
 from pinfold.app import CommandRefused, ConfigError
-from pinfold.app.clients import LATEST, ClientSessions, Line, Speech, Upstream
+from pinfold.app.clients import LATEST, ClientHello, ClientSessions, Line, Upstream
 from pinfold.events import Json, PinfoldError
 from pinfold.front.mcp_server.calls import Calls, failure
 from pinfold.front.mcp_server.clients import Client, ClientPeer, Context, RequestPeer, client_of
@@ -105,7 +105,7 @@ class Exports:
     async def _line_of_all(self, upstream: Upstream, name: str) -> Line:
         """Return a shared connection, with the newer protocol if the server has it."""
         nobody = RequestPeer()
-        speech = Speech(version=LATEST_MODERN_VERSION, client=_US, capabilities={})
+        speech = ClientHello(version=LATEST_MODERN_VERSION, client=_US, capabilities={})
         if name in self._modern or name not in self._seen:
             try:
                 self._modern[name] = self._seen[name] = await upstream.get_lasting_line(name, speech, nobody)
@@ -113,7 +113,7 @@ class Exports:
             except (MCPError, PinfoldError):
                 if name in self._modern:
                     raise
-        speech = Speech(version=LATEST, client=_US, capabilities={})
+        speech = ClientHello(version=LATEST, client=_US, capabilities={})
         try:
             self._seen[name] = await upstream.get_lasting_line(name, speech, nobody)
         except MCPError as error:
@@ -355,8 +355,8 @@ def _table(value: object) -> Wire:
     return cast("Wire", value) if isinstance(value, dict) else {}
 
 
-def _speech(context: Context) -> Speech:
+def _speech(context: Context) -> ClientHello:
     about, can = context.session.client_params, context.session.client_capabilities
     client = about.client_info.model_dump(by_alias=True, mode="json", exclude_none=True) if about else _US
     capabilities = can.model_dump(by_alias=True, mode="json", exclude_none=True) if can else {}
-    return Speech(version=context.protocol_version, client=client, capabilities=capabilities)
+    return ClientHello(version=context.protocol_version, client=client, capabilities=capabilities)

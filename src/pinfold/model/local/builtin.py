@@ -237,7 +237,7 @@ class BuiltinModel:
             await talking.aclose()
 
 
-class Repeatable(Layer):
+class SeededLayer(Layer):
     """Makes a user's seed give the same reply again, by turning off llama.cpp's prompt cache.
 
     Cached results were computed in other batches and differ slightly, enough to change the words.

@@ -19,7 +19,7 @@ import msgspec
 
 from pinfold.events import Json
 from pinfold.model.names import ollama_url
-from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, longest_context, objects_in
+from pinfold.model.wire.payload import as_count, as_list, as_object, as_text, longest_context, objects_in
 
 Kind: TypeAlias = Literal["ollama", "lmstudio", "llamacpp", "vllm", "openai"]
 """`openai`: any other OpenAI-compatible server."""
@@ -91,7 +91,7 @@ class _Answers:
         if "/api/ps" in paths:
             async with anyio.create_task_group() as tasks:
                 for model in self._list("/api/tags", "models")[:_MOST_SHOWN]:
-                    tasks.start_soon(self._show, a_text(model.get("name")))
+                    tasks.start_soon(self._show, as_text(model.get("name")))
 
     async def _ask(self, path: str) -> None:
         status, said = await self._request(path)
@@ -109,8 +109,8 @@ class _Answers:
         return objects_in(self._said.get(path), name)
 
     def identify_server(self) -> FoundServer | None:
-        if "models" in an_object(self._said.get("/api/tags")):
-            names = [a_text(item.get("name")) for item in self._list("/api/tags", "models")]
+        if "models" in as_object(self._said.get("/api/tags")):
+            names = [as_text(item.get("name")) for item in self._list("/api/tags", "models")]
             models = tuple(self._ollama_model(name) for name in names if name)
             return FoundServer(kind="ollama", base_url=self._url, models=models)
         listed = self._list("/v1/models", "data")
@@ -118,42 +118,42 @@ class _Answers:
         if not listed:
             return FoundServer(kind="openai", base_url=base_url, needs_key=True) if self._refused else None
         kind = self._kind(listed)
-        models = tuple(self._model(kind, item) for item in listed if a_text(item.get("id")))
+        models = tuple(self._model(kind, item) for item in listed if as_text(item.get("id")))
         return FoundServer(kind=kind, base_url=base_url, models=models)
 
     def _kind(self, listed: Sequence[Mapping[str, Json]]) -> Kind:
-        owners = {a_text(item.get("owned_by")) for item in listed}
+        owners = {as_text(item.get("owned_by")) for item in listed}
         if "vllm" in owners:
             return "vllm"
-        if "llamacpp" in owners or "default_generation_settings" in an_object(self._said.get("/props")):
+        if "llamacpp" in owners or "default_generation_settings" in as_object(self._said.get("/props")):
             return "llamacpp"
         if any("state" in item for item in self._list("/api/v0/models", "data")):
             return "lmstudio"
         return "openai"
 
     def _model(self, kind: Kind, item: Mapping[str, Json]) -> FoundModel:
-        model = a_text(item.get("id"))
+        model = as_text(item.get("id"))
         match kind:
             case "llamacpp":
-                props = an_object(self._said.get("/props"))
-                settings = an_object(props.get("default_generation_settings"))
-                runs_with = a_count(settings.get("n_ctx")) or a_count(an_object(item.get("meta")).get("n_ctx"))
-                caps = an_object(props.get("chat_template_caps"))
+                props = as_object(self._said.get("/props"))
+                settings = as_object(props.get("default_generation_settings"))
+                runs_with = as_count(settings.get("n_ctx")) or as_count(as_object(item.get("meta")).get("n_ctx"))
+                caps = as_object(props.get("chat_template_caps"))
                 tools = _tool_support(caps.get("supports_tools"))
                 return FoundModel(id=model, context=runs_with or None, tools=tools)
             case "lmstudio":
-                more = {a_text(of.get("id")): of for of in self._list("/api/v0/models", "data")}.get(model, {})
-                size = a_count(more.get("loaded_context_length")) or a_count(more.get("max_context_length"))
-                tools = _tool_support("tool_use" in a_list(more["capabilities"]) if "capabilities" in more else None)
+                more = {as_text(of.get("id")): of for of in self._list("/api/v0/models", "data")}.get(model, {})
+                size = as_count(more.get("loaded_context_length")) or as_count(more.get("max_context_length"))
+                tools = _tool_support("tool_use" in as_list(more["capabilities"]) if "capabilities" in more else None)
                 return FoundModel(id=model, context=size or None, tools=tools)
             case _:
-                return FoundModel(id=model, context=a_count(item.get("max_model_len")) or None)
+                return FoundModel(id=model, context=as_count(item.get("max_model_len")) or None)
 
     def _ollama_model(self, name: str) -> FoundModel:
         loaded = self._list("/api/ps", "models")
-        running = {a_text(item.get("name")): a_count(item.get("context_length")) for item in loaded}
-        shown = an_object(self._shown.get(name))
-        tools = _tool_support("tools" in a_list(shown["capabilities"]) if "capabilities" in shown else None)
+        running = {as_text(item.get("name")): as_count(item.get("context_length")) for item in loaded}
+        shown = as_object(self._shown.get(name))
+        tools = _tool_support("tools" in as_list(shown["capabilities"]) if "capabilities" in shown else None)
         return FoundModel(id=name, context=running.get(name) or longest_context(shown) or None, tools=tools)
 
 

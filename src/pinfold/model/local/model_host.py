@@ -26,7 +26,7 @@ from pinfold.events import RequestFailed, decode_json
 from pinfold.model.local.files import file_size, hold_lock, is_held, make_private, try_lock
 from pinfold.model.wire.failures import one_line
 from pinfold.model.wire.http import Patience, Wire
-from pinfold.model.wire.payload import a_count, an_object
+from pinfold.model.wire.payload import as_count, as_object
 
 PROGRAM = Path(__file__).with_name("llama_server.py")
 START_S = 300.0
@@ -158,13 +158,13 @@ class Host:
     async def _ask_properties(self, served: Served) -> Served:
         wire = Wire(served.url, patience=Patience(connect_s=self._answer_s), key=served.key)
         try:
-            told = an_object(await wire.ask("props", limit_s=self._answer_s))
+            told = as_object(await wire.ask("props", limit_s=self._answer_s))
         finally:
             await wire.aclose()
-        settings = an_object(told.get("default_generation_settings"))
-        caps = an_object(told.get("chat_template_caps"))
+        settings = as_object(told.get("default_generation_settings"))
+        caps = as_object(told.get("chat_template_caps"))
         return msgspec.structs.replace(
-            served, context=a_count(settings.get("n_ctx")), tells_tools=caps.get("supports_tools") is True
+            served, context=as_count(settings.get("n_ctx")), tells_tools=caps.get("supports_tools") is True
         )
 
     def _launch(self) -> None:

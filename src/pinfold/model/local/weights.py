@@ -41,7 +41,7 @@ from pinfold.model.wire.chat_stream import DRAIN_S, events
 from pinfold.model.wire.failures import holds_error, refusal
 from pinfold.model.wire.http import Patience as WirePatience
 from pinfold.model.wire.http import Wire
-from pinfold.model.wire.payload import a_count, a_text, an_object
+from pinfold.model.wire.payload import as_count, as_object, as_text
 from pinfold.text import first_line, join_names
 
 if TYPE_CHECKING:
@@ -181,13 +181,13 @@ async def pull_for_ollama(model: str, url: str, on_progress: OnPulling) -> None:
             aclosing(events(answer, lambda: ended, tail_s=DRAIN_S)) as lines,
         ):
             async for line in lines:
-                said = an_object(line)
+                said = as_object(line)
                 if holds_error(said):
                     raise refusal(None, said)
-                status = a_text(said.get("status"))
+                status = as_text(said.get("status"))
                 ended = ended or status == "success"
-                if digest := a_text(said.get("digest")):
-                    layers[digest] = a_count(said.get("completed")), a_count(said.get("total"))
+                if digest := as_text(said.get("digest")):
+                    layers[digest] = as_count(said.get("completed")), as_count(said.get("total"))
                 phase = "check" if status.startswith(("verifying", "writing")) else "download"
                 done, total = (sum(layer[place] for layer in layers.values()) for place in (0, 1))
                 on_progress(Pulling(phase=phase, done=done, total=total))

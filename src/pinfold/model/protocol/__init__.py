@@ -3,6 +3,6 @@
 `reply_parser` is loaded only when the first reply arrives.
 """
 
-from pinfold.model.protocol.text_calls import InText, Style, When, put_tools_in_prompt
+from pinfold.model.protocol.text_calls import Style, TextCallLayer, When, put_tools_in_prompt
 
-__all__ = ["InText", "Style", "When", "put_tools_in_prompt"]
+__all__ = ["Style", "TextCallLayer", "When", "put_tools_in_prompt"]

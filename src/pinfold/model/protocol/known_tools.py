@@ -8,7 +8,7 @@ from typing import cast
 from msgspec import Struct, field
 
 from pinfold.events import Json, ToolSchema
-from pinfold.model.wire.payload import an_object
+from pinfold.model.wire.payload import as_object
 from pinfold.text import cap_text
 
 QUOTES = "\"'\u201c\u201d\u2018\u2019"
@@ -104,7 +104,7 @@ class KnownTools:
 
     def properties(self, tool: str) -> Mapping[str, Json]:
         """Return the schemas of the tool's arguments by name, in order."""
-        return an_object(self._tools[tool].parameters.get("properties"))
+        return as_object(self._tools[tool].parameters.get("properties"))
 
     def list_required(self, tool: str) -> tuple[str, ...]:
         required = self._tools[tool].parameters.get("required")
@@ -119,7 +119,7 @@ class KnownTools:
         return needed[0] if self._type(tool, needed[0]) == "string" else None
 
     def _type(self, tool: str, name: str) -> Json:
-        return an_object(self.properties(tool).get(name)).get("type")
+        return as_object(self.properties(tool).get(name)).get("type")
 
     def _sample(self, tool: str, name: str) -> str:
         kind = self._type(tool, name)

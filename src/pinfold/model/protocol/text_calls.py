@@ -25,7 +25,7 @@ from pinfold.events import (
 from pinfold.model.layers import AnyModel, Layer, Pieces
 from pinfold.model.protocol.known_tools import PYTHON, KnownTools
 from pinfold.model.wire.conversation import join_texts, join_turns
-from pinfold.model.wire.payload import an_object
+from pinfold.model.wire.payload import as_object
 from pinfold.text import first_line
 
 Style: TypeAlias = Literal["full", "small"]
@@ -129,7 +129,7 @@ def format_call(call: Call, known: KnownTools) -> str:
     """Write the call in a form that the reply parser reads as exactly this call."""
     from pinfold.model.protocol.reply_parser import is_code_only
 
-    args = an_object(call.args)
+    args = as_object(call.args)
     if "arguments" in args:
         return _format_unnamed_tag(call)  # in a tag with the tool's name, `arguments` would be read as a nested call
     if call.tool == PYTHON:
@@ -159,7 +159,7 @@ When: TypeAlias = Literal["always", "unless-native"]
 """When calls are parsed from the text: always, or until the model's first native call."""
 
 
-class InText(Layer):
+class TextCallLayer(Layer):
     """Parses the wrapped model's tool calls from its text."""
 
     def __init__(self, model: AnyModel, *, style: Style = "full", when: When = "always") -> None:

@@ -34,7 +34,7 @@ from pinfold.events import (
 from pinfold.model.names import SdkProvider
 from pinfold.model.wire.conversation import valid_id, valid_name
 from pinfold.model.wire.http import Patience
-from pinfold.model.wire.payload import an_object, parse_payload
+from pinfold.model.wire.payload import as_object, parse_payload
 
 SdkModel: TypeAlias = Model[Any]
 _SAMPLING = ("temperature", "top_p", "top_k")
@@ -308,4 +308,4 @@ def _args(args: object) -> Json:
         read = parse_payload(text)
     except BadEvent:
         return text
-    return an_object(read) if isinstance(read, dict) else text
+    return as_object(read) if isinstance(read, dict) else text

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pinfold.events import BadEvent, Json, Reply, Request, RequestFailed, Thought
 from pinfold.model.wire.failures import holds_error, one_line, refusal
 from pinfold.model.wire.http import Answer, Wire
-from pinfold.model.wire.payload import an_object, parse_payload
+from pinfold.model.wire.payload import as_object, parse_payload
 from pinfold.model.wire.reply_assembler import ReplyAssembler
 
 Done: TypeAlias = Literal["[DONE]"]
@@ -195,4 +195,4 @@ class _Reader:
 def _parse_object(text: str) -> dict[str, Json]:
     if not isinstance(value := parse_payload(text), dict):
         raise BadEvent("not an object")
-    return an_object(value)
+    return as_object(value)

@@ -28,7 +28,7 @@ from pinfold.events import (
     UserMessage,
     plain_json,
 )
-from pinfold.model.wire.payload import an_object, sendable
+from pinfold.model.wire.payload import as_object, sendable
 from pinfold.text import NO_OUTPUT
 
 NO_RESULT = "(no result: it was interrupted)"
@@ -170,7 +170,7 @@ def _limit_pictures(
 def arguments(call: Call) -> dict[str, Json]:
     """Return the arguments as an object, which servers require, even if the model wrote another value."""
     args: Json = call.args
-    return sendable(an_object(args) if isinstance(args, dict) else {"input": args})
+    return sendable(as_object(args) if isinstance(args, dict) else {"input": args})
 
 
 def encode_arguments(call: Call) -> str:

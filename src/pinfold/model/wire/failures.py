@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from pinfold.events import BadEvent, ContextTooLong, Json, RequestFailed, plain_json
-from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, parse_payload
+from pinfold.model.wire.payload import as_count, as_list, as_object, as_text, parse_payload
 from pinfold.text import printable, redact
 
 _WORDS = 400
@@ -101,12 +101,12 @@ def refusal(
     page = _page_title(body) if isinstance(body, bytes) else None
     said: Json = _read(body) if isinstance(body, bytes) else body
     words = one_line(_words(said) if page is None else page, secrets)
-    error = an_object(an_object(said).get("error")) or an_object(said)
+    error = as_object(as_object(said).get("error")) or as_object(said)
     status = _status_in(error) if status is None else status
-    request_id = request_id_of(headers, an_object(said))
+    request_id = request_id_of(headers, as_object(said))
     if status != 429 and (too_long := _too_long(status, error, words, request_id)):
         return too_long
-    is_out_of_credit = not _NO_CREDIT.isdisjoint((a_text(error.get("code")), a_text(error.get("type"))))
+    is_out_of_credit = not _NO_CREDIT.isdisjoint((as_text(error.get("code")), as_text(error.get("type"))))
     refused = Refused(
         _sentence(status, words, url, named=page is None),
         status=status,
@@ -114,7 +114,7 @@ def refusal(
         request_id=request_id,
         retryable=False if is_out_of_credit else None,
     )
-    refused.words, refused.param = words, a_text(error.get("param"))
+    refused.words, refused.param = words, as_text(error.get("param"))
     return refused
 
 
@@ -143,7 +143,7 @@ def _read(body: bytes) -> Json:
     except BadEvent:
         return text
     # Some servers send the error inside a list.
-    return next(iter(a_list(said)), said)
+    return next(iter(as_list(said)), said)
 
 
 def _page_title(body: bytes) -> str | None:
@@ -184,12 +184,12 @@ def _status_in(error: Mapping[str, Json]) -> int | None:
             number = int(str(error[name])[:4])
             if 400 <= number < 600:
                 return number
-    return 400 if "invalid_request" in a_text(error.get("type")) else None
+    return 400 if "invalid_request" in as_text(error.get("type")) else None
 
 
 def request_id_of(headers: Mapping[str, str], body: Mapping[str, Json]) -> str:
     found = next((headers[name] for name in _REQUEST_ID_HEADERS if headers.get(name)), "")
-    return printable(found or a_text(body.get("request_id")) or a_text(body.get("id")))[:_ID]
+    return printable(found or as_text(body.get("request_id")) or as_text(body.get("id")))[:_ID]
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -220,11 +220,11 @@ def _until(date: str) -> float | None:
 
 
 def _too_long(status: int | None, error: Mapping[str, Json], words: str, request_id: str) -> ContextTooLong | None:
-    marks = " ".join([a_text(error.get("code")), a_text(error.get("type")), words])
+    marks = " ".join([as_text(error.get("code")), as_text(error.get("type")), words])
     if not re.search(_TOO_LONG, marks) or re.search(_ANSWER_TOO_LONG, words):
         return None
-    size = a_count(error.get("n_ctx")) or next(map(_number, re.findall(_SIZE, words)), 0)
-    needed = a_count(error.get("n_prompt_tokens")) or max(map(_number, re.findall(_NUMBER, words)), default=0)
+    size = as_count(error.get("n_ctx")) or next(map(_number, re.findall(_SIZE, words)), 0)
+    needed = as_count(error.get("n_prompt_tokens")) or max(map(_number, re.findall(_NUMBER, words)), default=0)
     return ContextTooLong(
         too_long_words(size or None, needed if needed > size else None) + (f": {words}" if words else ""),
         size=size or None,
@@ -241,10 +241,10 @@ def too_long_words(size: int | None, needed: int | None) -> str:
 
 
 def _number(digits: str) -> int:
-    return a_count(int(digits.replace(",", "")[:18]))
+    return as_count(int(digits.replace(",", "")[:18]))
 
 
 def holds_error(body: Json) -> bool:
     """True for an error sent with a success status or in the middle of a reply."""
-    fields = an_object(body)
+    fields = as_object(body)
     return bool(fields.get("error")) or fields.get("object") == "error"

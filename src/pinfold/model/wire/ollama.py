@@ -25,7 +25,7 @@ from pinfold.model.wire.chat_stream import DRAIN_S, StreamedModel, not_a_chat
 from pinfold.model.wire.conversation import arguments, conversation, encode_arguments, function, tool_name
 from pinfold.model.wire.failures import Refused, too_long_words
 from pinfold.model.wire.http import Answer, Patience, Wire
-from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, longest_context, objects_in
+from pinfold.model.wire.payload import as_count, as_list, as_object, as_text, longest_context, objects_in
 from pinfold.model.wire.reply_assembler import ReplyAssembler
 
 _ASK_S = 15.0
@@ -93,7 +93,7 @@ class OllamaModel(StreamedModel):
         if self._known:
             return
         try:
-            shown = an_object(await self._wire.ask("api/show", {"model": self.model}, limit_s=_ASK_S))
+            shown = as_object(await self._wire.ask("api/show", {"model": self.model}, limit_s=_ASK_S))
         except Refused as refused:
             if refused.status == 404 and "not found" in refused.words:
                 raise self._clearer(refused) from refused
@@ -101,7 +101,7 @@ class OllamaModel(StreamedModel):
             shown = {}
         self._known = True
         self._most = longest_context(shown) or None
-        capabilities = a_list(shown.get("capabilities"))
+        capabilities = as_list(shown.get("capabilities"))
         self.takes_tools = not capabilities or "tools" in capabilities
         # Start from the loaded size: asking for less would make Ollama reload the model.
         self._asked = await self._get_loaded_context()
@@ -115,23 +115,23 @@ class OllamaModel(StreamedModel):
         names = (self.model, f"{self.model}:latest")
         for entry in objects_in(running, "models"):
             if entry.get("model") in names or entry.get("name") in names:
-                return a_count(entry.get("context_length"))
+                return as_count(entry.get("context_length"))
         return 0
 
     def _grow(self, request: Request) -> None:
         """Grow the requested context to fit the request. Raises ContextTooLong if it cannot fit."""
         characters, tokens = _size_of(request)
-        fixed = a_count(request.settings.get("num_ctx"))
+        fixed = as_count(request.settings.get("num_ctx"))
         self._limit = fixed or self._most or _MOST_UNTOLD
         if (fixed or self._most) and characters // _MOST_CHARACTERS_A_TOKEN > self._limit:
             raise ContextTooLong(too_long_words(self._limit, tokens), size=self._limit, needed=tokens)
-        needed = tokens + (a_count(request.settings.get("max_tokens")) or _ANSWER)
+        needed = tokens + (as_count(request.settings.get("max_tokens")) or _ANSWER)
         size = max(_LEAST, 2 ** math.ceil(math.log2(needed)), self._asked)
         self._asked = fixed or min(size, max(self._limit, self._asked))
 
     def _to_chunk(self, sent: dict[str, Json]) -> dict[str, Json]:
         if sent.get("done") is not True:
-            return {"choices": [{"delta": sent["message"]}]} if an_object(sent.get("message")) else {}
+            return {"choices": [{"delta": sent["message"]}]} if as_object(sent.get("message")) else {}
         finish = "length" if sent.get("done_reason") == "length" else "stop"
         usage = {"prompt_tokens": sent.get("prompt_eval_count"), "completion_tokens": sent.get("eval_count")}
         return {"choices": [{"delta": sent.get("message"), "finish_reason": finish}], "usage": usage}
@@ -189,8 +189,8 @@ def _messages(request: Request, model: str, *, native: bool) -> list[dict[str, J
 
 
 def _assistant(message: AssistantMessage, model: str) -> dict[str, Json]:
-    echo = an_object(message.echo)
-    thinking = a_text(echo.get("thinking")) if echo.get("model") == model else ""
+    echo = as_object(message.echo)
+    thinking = as_text(echo.get("thinking")) if echo.get("model") == model else ""
     calls = [{"function": {"name": tool_name(call), "arguments": arguments(call)}} for call in message.calls]
     return {
         "role": "assistant",

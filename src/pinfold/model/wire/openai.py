@@ -28,7 +28,7 @@ from pinfold.model.wire.chat_stream import StreamedModel
 from pinfold.model.wire.conversation import conversation, encode_arguments, function, tool_name, valid_id
 from pinfold.model.wire.failures import Refused, one_line
 from pinfold.model.wire.http import Answer, Patience, Wire
-from pinfold.model.wire.payload import a_list, a_text, an_object, estimate_tokens, objects_in, sendable
+from pinfold.model.wire.payload import as_list, as_object, as_text, estimate_tokens, objects_in, sendable
 from pinfold.text import join_names
 
 _PATH = "chat/completions"
@@ -115,7 +115,7 @@ class OpenAIModel(StreamedModel):
             said = await self._wire.ask("models", limit_s=_LOOK_S)
         except RequestFailed:
             said = {}
-        known = [a_text(model.get("id")) for model in objects_in(said, "data")]
+        known = [as_text(model.get("id")) for model in objects_in(said, "data")]
         prefix = self.name.removesuffix(self.model)
         if near := get_close_matches(self.model, known, n=1, cutoff=0.5):
             return f"did you mean --model {one_line(prefix + near[0])}?"
@@ -172,7 +172,7 @@ def _messages(request: Request, model: str, *, native: bool) -> list[dict[str, J
             case ToolMessage():
                 sent.append({"role": "tool", "tool_call_id": ids[message.id], "content": message.text})
             case AssistantMessage():
-                echo = an_object(message.echo)
+                echo = as_object(message.echo)
                 # Ids and reasoning from another model mean nothing to this one.
                 echo = echo if echo.get("model") == model else {}
                 ids |= _ids(message.calls, echo, taken=set(ids.values()))
@@ -185,7 +185,7 @@ def _messages(request: Request, model: str, *, native: bool) -> list[dict[str, J
 def _assistant(message: AssistantMessage, echo: Mapping[str, Json], ids: Mapping[ActionId, str]) -> dict[str, Json]:
     if not message.calls:
         return {"role": "assistant", "content": message.text}
-    extra = a_list(echo.get("extra"))
+    extra = as_list(echo.get("extra"))
     calls: list[dict[str, Json]] = [
         {
             "id": ids[call.id],
@@ -201,7 +201,7 @@ def _assistant(message: AssistantMessage, echo: Mapping[str, Json], ids: Mapping
 
 def _ids(calls: Sequence[Call], echo: Mapping[str, Json], taken: set[str]) -> dict[ActionId, str]:
     """Return the server's own ids if they are unique, else made-up ids of nine characters, which all servers accept."""
-    given = [a_text(id_) for id_ in a_list(echo.get("ids"))]
+    given = [as_text(id_) for id_ in as_list(echo.get("ids"))]
     if len(given) == len(calls) == len(set(given) - taken - {""}):
         return {call.id: id_ for call, id_ in zip(calls, given, strict=True)}
     return {call.id: valid_id(call.id, 9) for call in calls}

@@ -23,24 +23,24 @@ def parse_payload(text: str) -> Json:
     return value
 
 
-def an_object(value: Json) -> dict[str, Json]:
+def as_object(value: Json) -> dict[str, Json]:
     return cast("dict[str, Json]", value) if isinstance(value, dict) else {}
 
 
-def a_list(value: Json) -> list[Json]:
+def as_list(value: Json) -> list[Json]:
     return cast("list[Json]", value) if isinstance(value, list) else []
 
 
 def objects_in(value: Json, name: str) -> list[dict[str, Json]]:
     """Return the items of the list `name`, as objects."""
-    return [an_object(one) for one in a_list(an_object(value).get(name))]
+    return [as_object(one) for one in as_list(as_object(value).get(name))]
 
 
-def a_text(value: Json) -> str:
+def as_text(value: Json) -> str:
     return value if isinstance(value, str) else ""
 
 
-def a_count(value: Json) -> int:
+def as_count(value: Json) -> int:
     """Return a number of tokens; 0 if the value cannot be one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
@@ -49,8 +49,8 @@ def a_count(value: Json) -> int:
 
 def longest_context(shown: Json) -> int:
     """Return the maximum context from Ollama's `/api/show`; 0 if it is missing."""
-    info = an_object(an_object(shown).get("model_info"))
-    return max((a_count(info[key]) for key in info if key.endswith(".context_length")), default=0)
+    info = as_object(as_object(shown).get("model_info"))
+    return max((as_count(info[key]) for key in info if key.endswith(".context_length")), default=0)
 
 
 def estimate_tokens(text: str) -> int:

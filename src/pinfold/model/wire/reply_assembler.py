@@ -8,13 +8,13 @@ from typing import Literal
 from msgspec import Struct
 
 from pinfold.events import BadEvent, Call, Finish, Json, Reply, RequestFailed, Thought, Usage, new_action_id
-from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, objects_in, parse_payload
+from pinfold.model.wire.payload import as_count, as_list, as_object, as_text, objects_in, parse_payload
 
 _OPEN = "<think>"
 _CLOSE = "</think>"
 
 
-class Speech:
+class ReplyText:
     """The text and reasoning received so far. A `<think>` block at the very beginning becomes Thoughts.
 
     Each method returns the pieces to show now.
@@ -105,9 +105,9 @@ class _Slot(Struct):
         return bool(self.pieces) or self.whole is not None
 
     def add(self, piece: Mapping[str, Json]) -> None:
-        function = an_object(piece.get("function")) or piece
-        name = a_text(function.get("name"))
-        self.id = self.id or a_text(piece.get("id"))
+        function = as_object(piece.get("function")) or piece
+        name = as_text(function.get("name"))
+        self.id = self.id or as_text(piece.get("id"))
         self.extra = piece.get("extra_content") or self.extra
         if name != self.name:
             self.name += name
@@ -142,7 +142,7 @@ class ReplyAssembler:
         """True once the answer is complete; usage may still follow."""
         self.begun = False
         """True once a chunk held a choice."""
-        self._speech = Speech()
+        self._reply_text = ReplyText()
         self._reasoning_key = ""
         self._finish: Finish = "stop"
         self._usage = Usage()
@@ -151,14 +151,14 @@ class ReplyAssembler:
         self._by_id: dict[str, _Slot] = {}
 
     def add(self, chunk: Mapping[str, Json]) -> list[str | Thought]:
-        self.id = self.id or a_text(chunk.get("id"))[:200]
+        self.id = self.id or as_text(chunk.get("id"))[:200]
         choices = objects_in(chunk, "choices")
         choice = next((choice for choice in choices if not choice.get("index")), None)
         self._count(chunk, choice or {})
         if choice is None:
             return []
         pieces = self._add_choice(choice)
-        if reason := a_text(choice.get("finish_reason")):
+        if reason := as_text(choice.get("finish_reason")):
             if reason in _GAVE_UP:
                 raise RequestFailed(f"the server gave up in the middle of the reply ({reason})")
             self._finish = _FINISH.get(reason, "stop")
@@ -167,15 +167,15 @@ class ReplyAssembler:
 
     def end(self) -> list[str | Thought]:
         """Return the pieces held back."""
-        return self._speech.end()
+        return self._reply_text.end()
 
     def reply(self, *, model: str, request_id: str) -> Reply:
         in_order = self._in_order()
         cut = in_order.pop() if self._finish == "length" and in_order and in_order[-1].is_cut else None
         slots = [(slot, call) for slot in in_order for call in slot.calls()]
-        thoughts = self._speech.thoughts
+        thoughts = self._reply_text.thoughts
         return Reply(
-            text=self._speech.text,
+            text=self._reply_text.text,
             calls=tuple(call for _, call in slots),
             usage=self._usage,
             request_id=request_id or self.id,
@@ -194,30 +194,30 @@ class ReplyAssembler:
         return sorted(self._slots, key=lambda slot: slot.index or 0)
 
     def _add_choice(self, choice: Mapping[str, Json]) -> list[str | Thought]:
-        delta, message = an_object(choice.get("delta")), an_object(choice.get("message"))
+        delta, message = as_object(choice.get("delta")), as_object(choice.get("message"))
         if message and not delta and not self.begun:
             delta, self.finished = message, True
         self.begun = True
         pieces: list[str | Thought] = []
         for key in _REASONING:
-            if thought := a_text(delta.get(key)):
+            if thought := as_text(delta.get(key)):
                 self._reasoning_key = key
-                pieces.extend(self._speech.think(thought))
+                pieces.extend(self._reply_text.think(thought))
                 break
         for part in _parts(delta.get("content")):
-            heard = self._speech.say(part) if isinstance(part, str) else self._speech.think(part.text)
+            heard = self._reply_text.say(part) if isinstance(part, str) else self._reply_text.think(part.text)
             pieces.extend(heard)
-        pieces.extend(self._speech.say(a_text(delta.get("refusal"))))
+        pieces.extend(self._reply_text.say(as_text(delta.get("refusal"))))
         for place, piece in enumerate(objects_in(delta, "tool_calls")):
             self._slot_for(piece, place if message else None).add(piece)
         # The older form, for a single call.
-        if single := an_object(delta.get("function_call")):
+        if single := as_object(delta.get("function_call")):
             self._slot_for(single, 0).add(single)
         return pieces
 
     def _slot_for(self, piece: Mapping[str, Json], place: int | None) -> _Slot:
         index = piece.get("index") if isinstance(piece.get("index"), int) else place
-        id_, name = a_text(piece.get("id")), a_text(an_object(piece.get("function")).get("name"))
+        id_, name = as_text(piece.get("id")), as_text(as_object(piece.get("function")).get("name"))
         if index is None and id_:
             slot = self._by_id.get(id_)
         elif index is None:
@@ -238,16 +238,16 @@ class ReplyAssembler:
         return slot
 
     def _count(self, chunk: Mapping[str, Json], choice: Mapping[str, Json]) -> None:
-        found = (chunk.get("usage"), choice.get("usage"), an_object(chunk.get("x_groq")).get("usage"))
-        usage = next((an_object(usage) for usage in found if usage), None)
+        found = (chunk.get("usage"), choice.get("usage"), as_object(chunk.get("x_groq")).get("usage"))
+        usage = next((as_object(usage) for usage in found if usage), None)
         if usage is None:
             return
-        details = an_object(usage.get("prompt_tokens_details"))
+        details = as_object(usage.get("prompt_tokens_details"))
         self._usage = Usage(
-            input_tokens=a_count(usage.get("prompt_tokens")),
-            output_tokens=a_count(usage.get("completion_tokens")),
-            cached_tokens=a_count(details.get("cached_tokens")) or a_count(usage.get("prompt_cache_hit_tokens")),
-            written_tokens=a_count(details.get("cache_write_tokens")),
+            input_tokens=as_count(usage.get("prompt_tokens")),
+            output_tokens=as_count(usage.get("completion_tokens")),
+            cached_tokens=as_count(details.get("cached_tokens")) or as_count(usage.get("prompt_cache_hit_tokens")),
+            written_tokens=as_count(details.get("cache_write_tokens")),
         )
 
     def _echo(self, model: str, slots: Sequence[_Slot], thoughts: str) -> Json:
@@ -266,13 +266,13 @@ def _parts(content: Json) -> list[str | Thought]:
     if isinstance(content, str):
         return [content] if content else []
     parts: list[str | Thought] = []
-    for entry in a_list(content):
-        part = an_object(entry)
+    for entry in as_list(content):
+        part = as_object(entry)
         if part.get("type") == "thinking":
             inner = part.get("thinking")
-            texts = [a_text(an_object(each).get("text")) for each in a_list(inner)] or [a_text(inner)]
+            texts = [as_text(as_object(each).get("text")) for each in as_list(inner)] or [as_text(inner)]
             parts.extend(Thought(text) for text in texts if text)
-        elif text := a_text(part.get("text")):
+        elif text := as_text(part.get("text")):
             parts.append(text)
     return parts
 

@@ -24,7 +24,7 @@ from pinfold.sandbox.guards.guarded_paths import Listings
 from pinfold.sandbox.guards.named_files import format_name, is_masked
 from pinfold.sandbox.guards.new_names import Names
 from pinfold.sandbox.kernel.folders import TemporaryFolder
-from pinfold.text import join_names, numerous
+from pinfold.text import join_names, pluralize
 
 SHARE = 0.2
 """The largest share of the free disk that contents may take."""
@@ -240,7 +240,7 @@ def _by_folder(paths: Sequence[str]) -> list[str]:
     """Return the files at the top of the workspace, and each top folder with the number of paths in it."""
     counts = Counter(path.partition("/")[0] for path in paths if "/" in path)
     return [path for path in paths if "/" not in path] + [
-        f"{folder} ({numerous('file', count)})" for folder, count in counts.most_common()
+        f"{folder} ({pluralize('file', count)})" for folder, count in counts.most_common()
     ]
 
 

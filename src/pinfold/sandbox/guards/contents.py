@@ -18,10 +18,10 @@ from pinfold.sandbox.kernel.safe_files import (
     LOOK,
     SafeFolder,
     give,
+    grant_owner_access,
     lstat,
     make_file,
     names_in,
-    open_up,
     partial_name,
     remove_all,
 )
@@ -55,11 +55,11 @@ class LinkContent(Struct, frozen=True):
     target: str
 
 
-class Odd(Struct, frozen=True):
+class UnknownContent(Struct, frozen=True):
     """A pipe, a socket, a device, or more than is remembered."""
 
 
-Content: TypeAlias = FileContent | FolderContent | LinkContent | Odd | None
+Content: TypeAlias = FileContent | FolderContent | LinkContent | UnknownContent | None
 """None if nothing is there."""
 _Sign: TypeAlias = tuple[str, int, int]
 """A path, its inode, and the time of the inode's last change."""
@@ -110,20 +110,20 @@ class Contents:
         except NotADirectoryError:
             # Git would follow a link among the folders above, but a plain file there means that nothing is at the path.
             ways = filter(None, map(self._folder.status, folders_above(path)))
-            return Odd() if any(stat.S_ISLNK(way.st_mode) for way in ways) else None
+            return UnknownContent() if any(stat.S_ISLNK(way.st_mode) for way in ways) else None
         except OSError as error:
             if error.errno == errno.ENOSYS:
                 raise  # nothing at all can be read
-            return Odd()
+            return UnknownContent()
 
     def put_back(self, path: str, content: Content) -> bool:
         """Restore `content` and return True on success. Removes links among the folders above: they are new."""
-        if isinstance(content, Odd):
+        if isinstance(content, UnknownContent):
             return False
         if self._place(path, content, clear=True):
             return True
         # A session may take away the permissions of a folder to keep its files there.
-        opened = [folder for folder in ("", *folders_above(path)) if open_up(f"{self._top}/{folder}")]
+        opened = [folder for folder in ("", *folders_above(path)) if grant_owner_access(f"{self._top}/{folder}")]
         return bool(opened) and self._place(path, content, clear=True)
 
     def write(self, path: str, content: FileContent) -> bool:
@@ -203,7 +203,7 @@ def _paths(path: str, content: Content) -> list[str]:
         case FolderContent(entries=entries):
             below = [name for entry, held in entries.items() for name in _paths(f"{path}/{entry}", held)]
             return [path, *below]
-        case Odd() | None:
+        case UnknownContent() | None:
             return []
 
 
@@ -231,19 +231,19 @@ def _read(parent: int, name: str, left: list[int], depth: int) -> Content:
             with open(f"/proc/self/fd/{fd}", "rb") as file:
                 return FileContent(file.read(FILE_BYTES + 1), mode, owner)
         if not stat.S_ISDIR(status.st_mode):
-            return Odd()
+            return UnknownContent()
         folder = os.open(".", FOLDER, dir_fd=fd)
         try:
             entries: dict[str, Content] = {}
             for entry in names_in(folder):
                 if left[0] <= 0 or not depth:
-                    return Odd()
+                    return UnknownContent()
                 entries[entry] = _read(folder, entry, left, depth - 1)
             return FolderContent(entries, mode, owner)
         finally:
             os.close(folder)
     except OSError:
-        return Odd()
+        return UnknownContent()
     finally:
         os.close(fd)
 
@@ -253,7 +253,7 @@ def _put(parent: int, name: str, content: Content) -> bool:
         case None:
             _remove(parent, name)
             return True
-        case FileContent(data=None) | Odd():
+        case FileContent(data=None) | UnknownContent():
             return False
         case FileContent() | LinkContent():
             if _is_folder(parent, name):

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from pinfold.sandbox.guards import gitdir as git
-from pinfold.sandbox.guards.contents import Content, Contents, FileContent, Odd, folders_above, hold_folder
+from pinfold.sandbox.guards.contents import Content, Contents, FileContent, UnknownContent, folders_above, hold_folder
 from pinfold.sandbox.guards.guarded_paths import (
     STEERING,
     GuardedPaths,
@@ -316,7 +316,7 @@ class FileGuard(WorkspaceGuard):
         """Put a path back. If that fails, later checks try again. `words`: the report if unsafe parts were removed."""
         how = "made" if was is None else "changed" if now is not None else "removed"
         done = "been removed" if was is None else "been put back"
-        if isinstance(was, Odd) or (isinstance(was, FileContent) and was.data is None):
+        if isinstance(was, UnknownContent) or (isinstance(was, FileContent) and was.data is None):
             self._report.lose(path, _CHANGED)
         elif self._contents.put_back(path, was) and self._contents.read(path) == was:
             self._fought.discard(path)

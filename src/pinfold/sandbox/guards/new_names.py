@@ -15,7 +15,7 @@ from pinfold.sandbox.guards.gitdir import DATA, NAMES, is_gitdir
 from pinfold.sandbox.guards.guarded_paths import GuardedPaths, Walk, is_within, stamp_of
 from pinfold.sandbox.guards.named_files import GIT_FOLDER, AutorunRule, is_masked
 from pinfold.sandbox.kernel.inotify import Watch
-from pinfold.sandbox.kernel.safe_files import entries_of, link_target, lstat, open_up, read_plain
+from pinfold.sandbox.kernel.safe_files import entries_of, grant_owner_access, link_target, lstat, read_plain
 
 _MOST = 2_000_000
 """Most entries below new folders that are checked."""
@@ -70,7 +70,7 @@ class NameCheck:
         """Check these names, and everything in folders among them that are new."""
         found = Found()
         # A session may take away the permissions of a folder to hide its files there.
-        closed = {path for path in names.renamed | names.written if open_up(f"{self._top}/{path}")}
+        closed = {path for path in names.renamed | names.written if grant_owner_access(f"{self._top}/{path}")}
         for path in sorted(names.renamed | names.written):
             self._sort(path, found)
         for path in sorted(names.renamed | closed):
@@ -108,7 +108,7 @@ class NameCheck:
                 with os.scandir(f"{self._top}/{folder}") as inside:
                     entries = list(inside)
             except OSError:
-                if open_up(f"{self._top}/{folder}"):
+                if grant_owner_access(f"{self._top}/{folder}"):
                     waiting.append(folder)
                 else:
                     found.closed.add(folder)

@@ -302,7 +302,7 @@ def chmod(fd: int, mode: int) -> None:
     os.chmod(f"/proc/self/fd/{fd}", mode)
 
 
-def open_up(path: str) -> bool:
+def grant_owner_access(path: str) -> bool:
     """Give the owner full access to a folder. Returns True if the mode had to be changed and was."""
     try:
         fd = os.open(path, LOOK | os.O_DIRECTORY)

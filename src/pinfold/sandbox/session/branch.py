@@ -24,7 +24,7 @@ MOST_BRANCHES = 8
 THREADS = "Threads that ran in the session ({}) do not run in a branch of it, and code that waits for them will hang."
 NOT_KEPT = "there is no copy of that state"
 NO_COPY = "the call must come from the cell itself, not from a thread, and no other call may be open"
-FROM_CELL = 1 << 30
+MID_CELL_STATES = 1 << 30
 """State numbers from here on stand for states in the middle of a cell."""
 READ_ONLY = "The workspace is read-only while a branch of the session is open."
 
@@ -94,10 +94,10 @@ async def open_branch(
 ) -> tuple[Guest, tuple[str, ...]]:
     """Open a branch from the state after this cell, of which a copy is kept. Returns its guest and notices.
 
-    A `state` of `FROM_CELL` or more is that of the running cell, which waits for a call. Raises UndoRefused.
+    A `state` of `MID_CELL_STATES` or more is that of the running cell, which waits for a call. Raises UndoRefused.
     """
     body = cast("JailedProcess", guest.body)
-    is_now = state >= FROM_CELL
+    is_now = state >= MID_CELL_STATES
     asked = {"cells": [state], "now": is_now, "view": view.to_request() if view else None}
     if is_now:
         guest.request_branch(state)

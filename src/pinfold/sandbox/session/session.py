@@ -37,7 +37,7 @@ from pinfold.sandbox.contract import (
 from pinfold.sandbox.file_history.session_history import FileHistory
 from pinfold.sandbox.session.branch import (
     BRANCHES,
-    FROM_CELL,
+    MID_CELL_STATES,
     MOST_BRANCHES,
     BranchLauncher,
     BranchView,
@@ -236,7 +236,7 @@ class GuestSession:
                 guest = slot.guest if is_cells and slot.guest else await slot.live_guest()
                 if is_cells:
                     slot.forks += 1
-                state = FROM_CELL + slot.forks if is_cells else await history.copy_now(guest)
+                state = MID_CELL_STATES + slot.forks if is_cells else await history.copy_now(guest)
                 forked, notices = await open_branch(guest, state, slot.limits, own)
                 on_failure.pop_all()
             branch = GuestSlot(BranchLauncher(forked, own), slot.limits)

@@ -33,7 +33,7 @@ from pinfold.sandbox.guards.gitdir import NAMES, is_gitdir
 from pinfold.sandbox.guards.guarded_paths import find_guarded_paths
 from pinfold.sandbox.guards.named_files import is_masked
 from pinfold.sandbox.kernel.safe_files import SET_ID, Changed, SafeFolder, Stamp, reopen
-from pinfold.sandbox.views.view_folder import Layer, Odd, layer_of, load_start, save_start
+from pinfold.sandbox.views.view_folder import Layer, Unmergeable, layer_of, load_start, save_start
 
 
 class Change(Struct, frozen=True, order=True):
@@ -206,9 +206,9 @@ class MergePlanner:
         self._keep_apart()
         return plan
 
-    def _want(self, path: str, entry: Wanted | Odd) -> None:
+    def _want(self, path: str, entry: Wanted | Unmergeable) -> None:
         plan = self._plan
-        if isinstance(entry, Odd):
+        if isinstance(entry, Unmergeable):
             plan.left_out[path] = entry.why
             return
         try:
@@ -228,7 +228,7 @@ class MergePlanner:
         entries = self._layer.entries
         found: list[str] = []
         for path, entry in entries.items():
-            if path in self._layer.opaque or not isinstance(entry, Folder | Odd):
+            if path in self._layer.opaque or not isinstance(entry, Folder | Unmergeable):
                 found += (below for below in self._below(path) if below not in entries)
         return found
 

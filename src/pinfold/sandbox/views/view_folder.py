@@ -249,13 +249,13 @@ _NO_ATTRIBUTE = (errno.ENODATA, errno.ENOTSUP)
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
+class Unmergeable:
     """An entry that is never merged, and why."""
 
     why: str
 
 
-Layered: TypeAlias = File | Folder | Link | Odd | None
+Layered: TypeAlias = File | Folder | Link | Unmergeable | None
 """One entry of a layer; None if it was removed. Modes never include set-uid or set-gid bits."""
 
 
@@ -320,7 +320,7 @@ class Layer:
                     is_folder = isinstance(entry, Folder)
                     names = sorted(os.listdir(f"/proc/self/fd/{fd}"), reverse=True) if is_folder else []
             except OSError as error:
-                entry, names = Odd(error.strerror or "it cannot be read"), []
+                entry, names = Unmergeable(error.strerror or "it cannot be read"), []
             self.entries[path] = entry
             waiting += [join_path(path, name) for name in names]
 
@@ -330,7 +330,7 @@ class Layer:
         if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
             return None
         if status.st_uid != self._owner:
-            return Odd("it belongs to someone else")
+            return Unmergeable("it belongs to someone else")
         if stat.S_ISLNK(status.st_mode):
             return Link(os.fsdecode(os.readlink(b"", dir_fd=fd)), owner_of(status))
         if stat.S_ISREG(status.st_mode):
@@ -338,15 +338,15 @@ class Layer:
             if _attribute(fd, _WHITEOUT) is not None:
                 return None
             if _attribute(fd, _METACOPY) is not None:
-                return Odd("its content is not there")
+                return Unmergeable("its content is not there")
             return File(None, status.st_size, mode & ~SET_ID, owner_of(status), status.st_mtime_ns)
         if not stat.S_ISDIR(status.st_mode):
-            return Odd("special file")
+            return Unmergeable("special file")
         if mode & 0o500 != 0o500 and os.geteuid() != 0:
             self._opened_up.append((path, mode))
             chmod(fd, mode | 0o700)
         if _attribute(fd, _REDIRECT) is not None:
-            return Odd("its content is elsewhere")
+            return Unmergeable("its content is elsewhere")
         if _attribute(fd, _OPAQUE) == b"y":
             self.opaque.add(path)
         return Folder(mode & ~SET_ID, owner_of(status))

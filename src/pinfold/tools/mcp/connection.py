@@ -29,7 +29,7 @@ from pinfold.net import BadDestination, parse_url
 from pinfold.text import cap_text, presentable_line
 from pinfold.tools.mcp.manifest import Manifest, read_tools
 from pinfold.tools.mcp.oauth import signing_in
-from pinfold.tools.mcp.ports import Limits, Patience, Person, Sampler, World
+from pinfold.tools.mcp.ports import Limits, McpPorts, Patience, Person, Sampler
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.transports import UNKNOWN, UNSENT, Over, Streams, Watch, over_http, over_stdio
 from pinfold.tools.results import BadCall
@@ -281,7 +281,7 @@ async def all_pages(page: Callable[[str | None], Awaitable[tuple[Sequence[T], st
 
 
 async def open_streams(
-    stack: AsyncExitStack, spec: ServerSpec, world: World, watch: Watch, patience: Patience
+    stack: AsyncExitStack, spec: ServerSpec, world: McpPorts, watch: Watch, patience: Patience
 ) -> AbstractAsyncContextManager[Streams]:
     """Open the transport to a server. Closing the stack ends its program."""
     if spec.transport == "stdio":
@@ -293,7 +293,7 @@ async def open_streams(
 
 @asynccontextmanager
 async def connect(
-    spec: ServerSpec, world: World, *, limits: Limits, patience: Patience, over: Over, changed: Callable[[], None]
+    spec: ServerSpec, world: McpPorts, *, limits: Limits, patience: Patience, over: Over, changed: Callable[[], None]
 ) -> AsyncGenerator[Connection]:
     """Connect and negotiate the protocol version. Lets all errors through; `explain` describes them."""
     answers = Answers(

@@ -28,7 +28,7 @@ from pydantic import AnyUrl, ValidationError
 from pinfold.events import Json
 from pinfold.net import BadDestination, parse_url
 from pinfold.tools.mcp.ports import Credentials, Person
-from pinfold.tools.mcp.spec import OAuth, ServerSpec, why_not_led_to
+from pinfold.tools.mcp.spec import OAuth, ServerSpec, why_redirect_refused
 
 _PATH = "/callback"
 _BASIC: Literal["client_secret_basic"] = "client_secret_basic"
@@ -253,7 +253,7 @@ def check_page(url: str, home: str) -> str:
         page, server = parse_url(url), parse_url(home)
     except BadDestination as error:
         raise OAuthFlowError(f"the sign-in page has no good address: {error}") from None
-    if why := why_not_led_to(page, server):
+    if why := why_redirect_refused(page, server):
         raise OAuthFlowError(f"the sign-in page is at {page.scheme}://{page.destination}, {why}")
     said = parse_qs(urlsplit(url).query, keep_blank_values=True)
     # An address with its own values for these parameters could make the user agree to something else.

@@ -30,7 +30,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from pinfold.events import Json
 from pinfold.tools.mcp.connection import EXTRAS, all_pages, explain, open_streams, unwrap
 from pinfold.tools.mcp.manifest import Manifest, read_tools
-from pinfold.tools.mcp.ports import Limits, Patience, Pins, World
+from pinfold.tools.mcp.ports import Limits, McpPorts, Patience, Pins
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.transports import Over, Watch
 from pinfold.tools.results import BadCall
@@ -41,7 +41,7 @@ LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speech:
+class ClientHello:
     """The client, the protocol version it speaks, and its capabilities."""
 
     version: str
@@ -72,7 +72,7 @@ class Line:
     spec: ServerSpec
     dispatcher: JSONRPCDispatcher[TransportContext]
     over: Over
-    speech: Speech
+    speech: ClientHello
     pins: Pins
     limits: Limits
     version: str
@@ -184,7 +184,7 @@ class Line:
 
 @asynccontextmanager
 async def line_to(
-    spec: ServerSpec, world: World, limits: Limits, speech: Speech, peer: Peer, *, like: Line | None = None
+    spec: ServerSpec, world: McpPorts, limits: Limits, speech: ClientHello, peer: Peer, *, like: Line | None = None
 ) -> AsyncGenerator[Line]:
     """Open a line and read its listing, or copy it from the line `like`.
 

@@ -76,7 +76,7 @@ class Sampler(Protocol):
 
 
 @dataclass(kw_only=True)
-class World:
+class McpPorts:
     start_program: Callable[[ServerSpec], AbstractAsyncContextManager[Process]]
     """Runs a server for as long as the context lasts. Raises BadCall with what to fix."""
     pins: Pins

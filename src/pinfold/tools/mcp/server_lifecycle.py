@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 
 from pinfold.text import join_names
 from pinfold.tools.mcp.manifest import Difference, Manifest, compare, why_not
-from pinfold.tools.mcp.ports import Limits, Patience, World
+from pinfold.tools.mcp.ports import Limits, McpPorts, Patience
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.results import BadCall
 
@@ -46,8 +46,8 @@ class _Start:
         self.why = ""
 
 
-class Life:
-    def __init__(self, spec: ServerSpec, world: World, limits: Limits, tasks: TaskGroup) -> None:
+class ServerLifecycle:
+    def __init__(self, spec: ServerSpec, world: McpPorts, limits: Limits, tasks: TaskGroup) -> None:
         self.spec = spec
         self._world = world
         self._limits = limits

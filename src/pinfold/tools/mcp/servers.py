@@ -18,15 +18,15 @@ from anyio.abc import TaskGroup
 from pinfold.events import Effect, Json, Reach, Sent, map_leaves
 from pinfold.net import parse_url
 from pinfold.tools.mcp.manifest import Difference, Entry, Manifest
-from pinfold.tools.mcp.ports import Limits, World
+from pinfold.tools.mcp.ports import Limits, McpPorts
 from pinfold.tools.mcp.schema_check import Shape, arguments_of
-from pinfold.tools.mcp.server_lifecycle import Life, Status
+from pinfold.tools.mcp.server_lifecycle import ServerLifecycle, Status
 from pinfold.tools.mcp.spec import ServerSpec, is_loopback
 from pinfold.tools.results import BadCall, BadTool, Result, ToolFailed
 from pinfold.tools.tool import AnyTool, Tool
 
 if TYPE_CHECKING:
-    from pinfold.tools.mcp.passthrough import Line, Peer, Speech
+    from pinfold.tools.mcp.passthrough import ClientHello, Line, Peer
 
 
 Relay: TypeAlias = Callable[[str], Awaitable[Result]]
@@ -69,7 +69,7 @@ def relaying(relay: Relay) -> Generator[None]:
         _relay.reset(token)
 
 
-def offered_tools(life: Life, pinned: Manifest, limits: Limits, *, is_trusted: bool) -> tuple[AnyTool, ...]:
+def offered_tools(life: ServerLifecycle, pinned: Manifest, limits: Limits, *, is_trusted: bool) -> tuple[AnyTool, ...]:
     """Build the tools the user agreed to that still exist; changed ones need approval for each call."""
     made: list[AnyTool] = []
     held = life.difference()
@@ -82,7 +82,7 @@ def offered_tools(life: Life, pinned: Manifest, limits: Limits, *, is_trusted: b
     return tuple(made)
 
 
-def _tool(life: Life, entry: Entry, agreed: str, limits: Limits, *, is_trusted: bool, held: str) -> AnyTool:
+def _tool(life: ServerLifecycle, entry: Entry, agreed: str, limits: Limits, *, is_trusted: bool, held: str) -> AnyTool:
     spec = life.spec
     if entry.extra:
         description, parameters, returns = _EXTRAS[entry.name]
@@ -155,7 +155,7 @@ def _encode_bytes(value: Json) -> Json:
 
 @dataclass(frozen=True)
 class _Call:
-    life: Life
+    life: ServerLifecycle
     entry: Entry
     agreed: str
     shape: Shape | None
@@ -197,18 +197,20 @@ def sent_to(spec: ServerSpec, out: int, back: int) -> tuple[Sent, ...]:
 class Servers:
     """An async context manager; on exit it ends every server it started."""
 
-    def __init__(self, specs: Sequence[ServerSpec], world: World, limits: Limits | None = None) -> None:
+    def __init__(self, specs: Sequence[ServerSpec], world: McpPorts, limits: Limits | None = None) -> None:
         self._specs = {spec.name: spec for spec in specs}
         if len(self._specs) != len(specs):
             raise BadTool("two MCP servers have the same name; rename one")
         self._limits = limits or Limits()
         self._world = world
         self._tasks: TaskGroup | None = None
-        self._lives: dict[str, Life] = {}
+        self._lives: dict[str, ServerLifecycle] = {}
 
     async def __aenter__(self) -> Self:
         self._tasks = await anyio.create_task_group().__aenter__()
-        self._lives = {name: Life(spec, self._world, self._limits, self._tasks) for name, spec in self._specs.items()}
+        self._lives = {
+            name: ServerLifecycle(spec, self._world, self._limits, self._tasks) for name, spec in self._specs.items()
+        }
         return self
 
     async def __aexit__(
@@ -264,7 +266,7 @@ class Servers:
         return self._world.pins.is_trusted(name)
 
     def line(
-        self, name: str, speech: Speech, peer: Peer, *, like: Line | None = None
+        self, name: str, speech: ClientHello, peer: Peer, *, like: Line | None = None
     ) -> AbstractAsyncContextManager[Line]:
         """Open a separate connection over which `peer` uses the server's protocol unchanged.
 
@@ -290,7 +292,7 @@ class Servers:
             for life in self._lives.values():
                 await life.idle.wait()
 
-    def _life(self, name: str) -> Life:
+    def _life(self, name: str) -> ServerLifecycle:
         life = self._lives.get(name)
         if life is None:
             known = ", ".join(self._specs) or "none is configured"

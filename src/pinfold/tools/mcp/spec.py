@@ -177,7 +177,7 @@ def is_loopback(url: Url) -> bool:
     return host == "localhost" or (url.destination.address is not None and ip_address(host).is_loopback)
 
 
-def why_not_led_to(url: Url, home: Url) -> str | None:
+def why_redirect_refused(url: Url, home: Url) -> str | None:
     """Return why a server at `home` may not direct Pinfold or a browser to `url`; None if it may.
 
     Any https address is allowed, except this machine and its network, unless the server itself runs there.

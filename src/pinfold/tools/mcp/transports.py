@@ -26,7 +26,7 @@ from pinfold.events import Json
 from pinfold.net import BadDestination, Url, parse_url
 from pinfold.text import presentable_line
 from pinfold.tools.mcp.ports import Limits, Process
-from pinfold.tools.mcp.spec import ServerSpec, is_loopback, why_not_led_to
+from pinfold.tools.mcp.spec import ServerSpec, is_loopback, why_redirect_refused
 from pinfold.tools.results import BadCall
 
 Streams: TypeAlias = tuple[Any, Any]
@@ -317,7 +317,7 @@ class HttpClient(httpx2.AsyncClient):
             raise httpx2.UnsupportedProtocol(
                 f"the server redirects to an invalid address: {error}", request=request
             ) from None
-        if why_not_led_to(url, self._home):
+        if why_redirect_refused(url, self._home):
             raise httpx2.UnsupportedProtocol(
                 f"the server leads to {url.scheme}://{url.destination}, where nothing is sent", request=request
             )

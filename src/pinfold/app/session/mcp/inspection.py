@@ -26,7 +26,7 @@ from pinfold.sandbox import provider_named
 from pinfold.sandbox.kernel.folders import folder
 from pinfold.sandbox.providers.doctor import LATE, WAIT
 from pinfold.tools import AnyTool, Registry, Result
-from pinfold.tools.mcp.ports import Limits, Person, World
+from pinfold.tools.mcp.ports import Limits, McpPorts, Person
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
 
@@ -214,7 +214,7 @@ async def inspect_servers(
     except ConfigError:
         workspace = stack.enter_context(folder("workspace"))
     programs = Programs(workspace, provider_named(config.sandbox.provider), config.sandbox.limits(config.limits))
-    world = World(
+    world = McpPorts(
         pins=pins,
         credentials=StoredCredentials(specs),
         start_program=programs.start,

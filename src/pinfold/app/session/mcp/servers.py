@@ -25,12 +25,12 @@ from pinfold.app.trust.mcp_reach import is_sandboxed
 from pinfold.app.trust.project_files import SERVERS
 from pinfold.events import Json, Noticed, PinfoldError
 from pinfold.tools import AnyTool, BadCall, Registry, ToolError
-from pinfold.tools.mcp.ports import World
+from pinfold.tools.mcp.ports import McpPorts
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
 
 if TYPE_CHECKING:
-    from pinfold.tools.mcp.passthrough import Line, Peer, Speech
+    from pinfold.tools.mcp.passthrough import ClientHello, Line, Peer
 
 logger = logging.getLogger(__name__)
 _SPARE = 100
@@ -82,7 +82,9 @@ class SessionServers:
         return tuple(name for name in self.names if name not in self._known)
 
     @asynccontextmanager
-    async def line(self, name: str, speech: Speech, peer: Peer, *, like: Line | None = None) -> AsyncGenerator[Line]:
+    async def line(
+        self, name: str, speech: ClientHello, peer: Peer, *, like: Line | None = None
+    ) -> AsyncGenerator[Line]:
         """Open a line as `Servers.line` does. Registers the tools of a server seen for the first time."""
         async with self._servers.line(name, speech, peer, like=like) as line:
             if self._registry and not any(one.startswith(f"{name}.") for one in self._registry.names):
@@ -192,7 +194,7 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
         except anyio.WouldBlock:
             logger.warning("%s", line)
 
-    world = World(
+    world = McpPorts(
         pins=FilePins(named.specs),
         credentials=StoredCredentials(named.specs),
         start_program=Programs(around.spec.workspace, around.provider, around.spec.limits).start,

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pinfold.app import Link
 from pinfold.app.clients import SessionHistory, build_history, entries_of
-from pinfold.app.session import Mount, Sight
+from pinfold.app.session import Listing, Mount
 from pinfold.events import Entry, Json, PinfoldError, SessionId
 from pinfold.front.chat.dialogs import UserInteraction
 from pinfold.front.chat.renderers.transcript import Transcript
@@ -143,6 +143,6 @@ class ChatContext(UserInteraction, Protocol):
 
         await anyio.to_thread.run_sync(write)
 
-    async def query(self, what: Sight) -> list[Mapping[str, Json]]:
+    async def query(self, what: Listing) -> list[Mapping[str, Json]]:
         """Raises PinfoldError."""
         return cast("list[Mapping[str, Json]]", await self.link.query(what))

@@ -20,7 +20,7 @@ from pinfold.app.storage import build_session_tree, list_nodes
 from pinfold.events import NoteKind, Plan, SessionId
 from pinfold.front.chat.commands.context import BadArguments, ChatContext, parse_number
 from pinfold.front.pages import branches_page, columns, rewind_page, sessions_page, title_of
-from pinfold.text import first_line, join_numbers, numerous, presentable, presentable_line
+from pinfold.text import first_line, join_numbers, pluralize, presentable, presentable_line
 
 _SHOWN = 30
 """Most sessions in a list, or turns to choose from."""
@@ -261,7 +261,7 @@ async def plan_command(chat: ChatContext, rest: str) -> None:
         case _ if word in get_args(events.TaskStatus) and more.strip():
             number = parse_number(more, "task of the plan")
             if number > len(plan.tasks):
-                raise BadArguments(f"the plan has {numerous('task', len(plan.tasks))}; /plan shows them")
+                raise BadArguments(f"the plan has {pluralize('task', len(plan.tasks))}; /plan shows them")
             tasks = [*plan.tasks]
             tasks[number - 1] = replace(tasks[number - 1], status=word)
             changed = replace(plan, tasks=tuple(tasks))
@@ -287,7 +287,7 @@ async def notebook_command(chat: ChatContext, rest: str) -> None:
     elif word == "remove" and more.strip():
         number = parse_number(more, "note")
         if number > len(plan.notes):
-            raise BadArguments(f"the lab notebook has {numerous('note', len(plan.notes))}")
+            raise BadArguments(f"the lab notebook has {pluralize('note', len(plan.notes))}")
         await _change(chat, replace(plan, notes=(*plan.notes[: number - 1], *plan.notes[number:])))
     else:
         raise BadArguments("use /notebook hypothesis|result|decision TEXT, or /notebook remove N")

@@ -224,7 +224,7 @@ _ITERM = ("iterm.app", "wezterm", "mintty")
 _SIXEL = ("foot", "mlterm", "contour", "yaft", "xterm-sixel")
 
 
-def choose_way(asked: PictureMode, environ: Mapping[str, str], *, colour: bool) -> Way:
+def choose_protocol(asked: PictureMode, environ: Mapping[str, str], *, colour: bool) -> Way:
     """Return the way the user asked for, or else one the terminal supports. Without colours there are no pictures."""
     term = environ.get("TERM", "").lower()
     if not colour or term in ("", "dumb") or environ.get("NO_COLOR"):

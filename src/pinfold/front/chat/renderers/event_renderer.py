@@ -17,13 +17,13 @@ from rich.text import Text
 from pinfold import events
 from pinfold.app import PictureMode
 from pinfold.events import ModelReplied
-from pinfold.front.chat.pictures import choose_way
+from pinfold.front.chat.pictures import choose_protocol
 from pinfold.front.chat.renderers.action_renderer import ActionRenderer
 from pinfold.front.chat.renderers.markdown import MarkdownStream
 from pinfold.front.chat.renderers.output import TAIL
 from pinfold.front.chat.renderers.transcript import PIECE, HangingText, LineSanitizer, SpacedTranscript, Transcript
 from pinfold.front.pages import CUT_OFF, describe_change
-from pinfold.text import join_names, numerous, presentable, presentable_line
+from pinfold.text import join_names, pluralize, presentable, presentable_line
 
 
 class ReplyRenderer:
@@ -168,7 +168,7 @@ class _Thinking:
             self._transcript.gap()
             return
         took = f" for {time.monotonic() - self._since:.0f} s" if self._since is not None else ""
-        words = numerous("word", len(self.text.split()))
+        words = pluralize("word", len(self.text.split()))
         self._transcript.write(Text(f"thought{took}, {words}: /thinking", "dim italic"))
 
     def _write(self, lines: list[str]) -> None:
@@ -195,7 +195,7 @@ class EventRenderer:
     ) -> None:
         """`displays`: the number of displays before the events to render."""
         self._out = SpacedTranscript(transcript)
-        way = choose_way(picture, os.environ, colour=transcript.colour)
+        way = choose_protocol(picture, os.environ, colour=transcript.colour)
         self._replying = ReplyRenderer(self._out)
         self._acting = ActionRenderer(self._out, blob, way, displays)
         self._title = ""

@@ -34,7 +34,7 @@ from pinfold.app import (
 from pinfold.app.diagnostics.demo import Part, demo_model_name, make_demo_folder, provide_table
 from pinfold.events import PinfoldError, SessionId
 from pinfold.front.flags import PATH, sandbox_option
-from pinfold.text import NO_OUTPUT, homely, presentable, presentable_line
+from pinfold.text import NO_OUTPUT, abbreviate_home, presentable, presentable_line
 
 _WIDEST = 90
 _READING_S = 0.7
@@ -110,7 +110,7 @@ class _Stage:
         await self.pause()
 
     def fact(self, what: str, value: str, *, good: bool = False) -> None:
-        value = homely(presentable_line(value))
+        value = abbreviate_home(presentable_line(value))
         self._write(f"  {what:<24} {self._style(value, fg='green') if good else value}")
 
     def detail(self, text: str) -> None:

@@ -26,7 +26,7 @@ from pinfold.app.storage.exports import Target
 from pinfold.front.cli.terminal import show
 from pinfold.front.flags import MORE_THAN_0, PATH
 from pinfold.front.pages import map_page
-from pinfold.text import homely, numerous, presentable_line, without_known
+from pinfold.text import abbreviate_home, pluralize, presentable_line, without_known
 
 _WIDEST = 100
 _INDENT = 8
@@ -68,12 +68,12 @@ def page(health: Health, columns: int = 80) -> Iterator[str]:
     yield ""
     standings = [finding.standing for findings in health.findings.values() for finding in findings]
     counts = {word: standings.count(word) for word in ("fault", "note")}
-    yield ", ".join(numerous(word, count) if count else f"no {word}s" for word, count in counts.items())
+    yield ", ".join(pluralize(word, count) if count else f"no {word}s" for word, count in counts.items())
 
 
 def _wrap_row(text: str, standing: str, width: int) -> list[str]:
     return textwrap.wrap(
-        presentable_line(homely(text)),
+        presentable_line(abbreviate_home(text)),
         width,
         initial_indent=f"  {standing:<{_INDENT - 2}}",
         subsequent_indent=" " * (_INDENT + _NAMES + 1),

@@ -15,7 +15,7 @@ from pinfold.events import plain_json
 from pinfold.front.cli.terminal import confirm, is_terminal, show, show_page, tell
 from pinfold.front.flags import PATH
 from pinfold.front.pages import note_fields, notes_page
-from pinfold.text import first_line, numerous
+from pinfold.text import first_line, pluralize
 
 _PIPED = 10_000
 """Columns used if there is no terminal: more than any note has."""
@@ -97,7 +97,7 @@ def forget_command(numbers: tuple[int, ...], yes: bool) -> None:
     if not yes:
         for note in notes:
             show(f"{note.id}. {first_line(note.text, 100)}")
-        confirm(f"Delete {numerous('note', len(notes))}?")
+        confirm(f"Delete {pluralize('note', len(notes))}?")
     for note in notes:
         memory.forget(note.id, trusted=True)
         tell(f"note {note.id} is forgotten")
@@ -122,7 +122,7 @@ def export_command(output: Path | None, as_json: bool) -> None:  # noqa: ARG001 
         raise click.UsageError(f"{output} exists; name another file, or remove it") from None
     except OSError as error:
         raise click.UsageError(f"{output} cannot be written: {error.strerror}") from error
-    tell(f"Saved {numerous('note', len(notes))} in {output}")
+    tell(f"Saved {pluralize('note', len(notes))} in {output}")
 
 
 def _place(*, here: bool) -> Path | None:

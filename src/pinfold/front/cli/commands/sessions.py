@@ -34,7 +34,7 @@ from pinfold.events import BlobId, Event, Json, PinfoldError, SessionId
 from pinfold.front import pages
 from pinfold.front.cli.terminal import show, show_page, show_rows, tell
 from pinfold.front.flags import PATH
-from pinfold.text import cap_text, first_line, homely, numerous, presentable, presentable_line
+from pinfold.text import abbreviate_home, cap_text, first_line, pluralize, presentable, presentable_line
 
 View: TypeAlias = Literal["vars", "files", "diff", "cost", "branches"]
 _SHOWN = 4000
@@ -215,7 +215,7 @@ def _end_of(text: str, room: int) -> str:
 
 
 def _folder(item: StoredSession) -> str:
-    return presentable_line(homely(item.summary.workspace))
+    return presentable_line(abbreviate_home(item.summary.workspace))
 
 
 def _whole_title(item: StoredSession) -> str:
@@ -356,7 +356,7 @@ def export_command(session: str, form: SessionExport, output: Path | None, force
         else:
             target = output or Path(export_name(folder, found, form))
             written = save(log, form, target, damage, force=force, embed=embed)
-            pictures = numerous("picture", len(written) - 1)
+            pictures = pluralize("picture", len(written) - 1)
             tell(f"Saved {target}" + (f" and {pictures} in {written[1].parent.name}/" if written[1:] else ""))
     if damage:
         tell(f"pinfold: the log is damaged: {damage}; the rest was exported")

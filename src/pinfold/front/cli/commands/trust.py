@@ -17,7 +17,7 @@ from pinfold.app.clients import build_history, entries_on_disk
 from pinfold.events import Json, Mode
 from pinfold.front.cli.terminal import confirm, is_closed, show, show_rows, tell
 from pinfold.front.flags import PATH
-from pinfold.text import exact_line, join_names, numerous, presentable_line, redact
+from pinfold.text import exact_line, join_names, pluralize, presentable_line, redact
 
 _OPERATORS = ("|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1")
 _WORDS = {"allow": "allowed", "ask": "asked about", "deny": "denied"}
@@ -99,7 +99,7 @@ def _clean(place: Path, paths: list[Path]) -> None:
     if not count:
         there = ", ".join(os.path.relpath(path, place.resolve()) for path in trust.find_untrusted([place])) or "none"
         raise ConfigError(f"no such file is marked as outside text; in {place} there are: {there}")
-    tell(f"{numerous('file', count)} no longer count{'s' * (count == 1)} as outside text")
+    tell(f"{pluralize('file', count)} no longer count{'s' * (count == 1)} as outside text")
 
 
 @click.group("policy")

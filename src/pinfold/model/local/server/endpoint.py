@@ -23,7 +23,7 @@ from pinfold.model.local.server.openai_format import (
     tools_in,
     user_texts_in,
 )
-from pinfold.model.wire.payload import an_object
+from pinfold.model.wire.payload import as_object
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -79,7 +79,7 @@ def endpoint(backend: Backend, key: str | None) -> Starlette:
         return JSONResponse(_describe_model(backend))
 
     async def embeddings(request: Request) -> Response:
-        return JSONResponse(await backend.embed(an_object(await _body(request))))
+        return JSONResponse(await backend.embed(as_object(await _body(request))))
 
     async def chat(request: Request) -> Response:
         return await _respond(backend, check_body(await _body(request)))

@@ -24,7 +24,7 @@ from pinfold.model.names import ignores_declared_tools, is_loopback
 from pinfold.model.wire.chat_stream import DONE, events
 from pinfold.model.wire.failures import Refused
 from pinfold.model.wire.http import Answer, Patience, Wire
-from pinfold.model.wire.payload import an_object, parse_payload
+from pinfold.model.wire.payload import as_object, parse_payload
 from pinfold.text import join_names
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class LlamaBackend:
     async def _ask(self, path: str, body: Body) -> Chunk:
         async with self._request(path, body) as answer:
             try:
-                return an_object(parse_payload((await answer.whole()).decode()))
+                return as_object(parse_payload((await answer.whole()).decode()))
             except (BadEvent, UnicodeError) as error:
                 raise Refusal(f"llama.cpp answered with something else than JSON: {error}", status=502) from error
 
@@ -226,7 +226,7 @@ class LlamaBackend:
         if not self._host.is_running():
             await self._wire.aclose()
             self._wire = _connect(await self._host.ready())
-        # A seed must give the same reply again; see builtin.Repeatable.
+        # A seed must give the same reply again; see builtin.SeededLayer.
         repeats = {"cache_prompt": False} if body.get("seed") is not None else {}
         try:
             async with self._wire.post(f"v1/{path}", {**repeats, **body, "model": self.name}) as answer:

@@ -23,7 +23,7 @@ from pinfold.events import (
 )
 from pinfold.model.protocol import put_tools_in_prompt
 from pinfold.model.protocol.reply_parser import parse_reply
-from pinfold.model.wire.payload import a_list, a_text, an_object, objects_in
+from pinfold.model.wire.payload import as_list, as_object, as_text, objects_in
 from pinfold.model.wire.reply_assembler import arguments_in
 
 Body = Mapping[str, Json]
@@ -44,11 +44,11 @@ class Refusal(PinfoldError):
 
 def check_body(body: Json) -> Body:
     """Check a chat request. Raises Refusal."""
-    given = an_object(body)
-    messages = a_list(given.get("messages"))
+    given = as_object(body)
+    messages = as_list(given.get("messages"))
     if not messages or not all(isinstance(message, dict) for message in messages):
         raise Refusal("messages must be a list of at least one message, each with role and content")
-    for message in map(an_object, messages):
+    for message in map(as_object, messages):
         if message.get("role") not in ("system", "developer", "user", "assistant", "tool"):
             raise Refusal(f"there is no role {message.get('role')!r}")
         text_of(message)
@@ -57,7 +57,7 @@ def check_body(body: Json) -> Body:
 
 def check_prompt(body: Json) -> Body:
     """Check a text completion request. Raises Refusal."""
-    given = an_object(body)
+    given = as_object(body)
     match given.get("prompt"):
         case str(prompt) | [str(prompt)]:
             pass
@@ -75,25 +75,25 @@ def text_of(message: Body) -> str:
     content = message.get("content")
     if content is None or isinstance(content, str):
         return content or ""
-    parts = [an_object(part) for part in a_list(content)]
+    parts = [as_object(part) for part in as_list(content)]
     if not all(part.get("type") in ("text", "input_text") for part in parts):
         raise Refusal("this model reads text only")
-    return "".join(a_text(part.get("text")) for part in parts)
+    return "".join(as_text(part.get("text")) for part in parts)
 
 
 def tools_in(body: Body) -> tuple[ToolSchema, ...]:
     """The tools the model may call."""
     if body.get("tool_choice") == "none":
         return ()
-    functions = [an_object(tool.get("function")) for tool in objects_in(body, "tools")]
+    functions = [as_object(tool.get("function")) for tool in objects_in(body, "tools")]
     return tuple(
         ToolSchema(
-            name=a_text(function.get("name")),
-            description=a_text(function.get("description")),
-            parameters=an_object(function.get("parameters")),
+            name=as_text(function.get("name")),
+            description=as_text(function.get("description")),
+            parameters=as_object(function.get("parameters")),
         )
         for function in functions
-        if a_text(function.get("name"))
+        if as_text(function.get("name"))
     )
 
 
@@ -125,7 +125,7 @@ def request_in(body: Body) -> Request:
                 calls = _calls(message, ids)
                 messages.append(AssistantMessage(text=text_of(message), calls=calls))
             case "tool":
-                call = ids.get(a_text(message.get("tool_call_id")))
+                call = ids.get(as_text(message.get("tool_call_id")))
                 # Keep a result that names no known call: without it the model would call again.
                 messages.append(ToolMessage(id=call.id if call else new_action_id(), text=text_of(message)))
             case _:
@@ -136,11 +136,11 @@ def request_in(body: Body) -> Request:
 def _calls(message: Body, ids: dict[str, Call]) -> tuple[Call, ...]:
     calls: list[Call] = []
     for given in objects_in(message, "tool_calls"):
-        function = an_object(given.get("function"))
+        function = as_object(given.get("function"))
         written = function.get("arguments")
         args = arguments_in(written)[0] if isinstance(written, str) else written
-        call = Call(id=new_action_id(), tool=a_text(function.get("name")), args=args)
-        ids[a_text(given.get("id"))] = call
+        call = Call(id=new_action_id(), tool=as_text(function.get("name")), args=args)
+        ids[as_text(given.get("id"))] = call
         calls.append(call)
     return tuple(calls)
 
@@ -220,17 +220,17 @@ async def extract_calls(
 
 
 def _extract_from_choice(choice: dict[str, Json], sifter: CallExtractor) -> Json:
-    delta = dict(an_object(choice.get("delta")))
+    delta = dict(as_object(choice.get("delta")))
     sifter.is_native = sifter.is_native or bool(delta.get("tool_calls"))
     if isinstance(delta.get("content"), str):
-        delta["content"] = sifter.text(a_text(delta["content"]))
+        delta["content"] = sifter.text(as_text(delta["content"]))
     if choice.get("finish_reason") is None:
         return {**choice, "delta": delta}
     rest, calls = sifter.end()
     if rest:
-        delta["content"] = a_text(delta.get("content")) + rest
+        delta["content"] = as_text(delta.get("content")) + rest
     if calls:
-        delta["tool_calls"] = [{"index": at, **an_object(call)} for at, call in enumerate(calls)]
+        delta["tool_calls"] = [{"index": at, **as_object(call)} for at, call in enumerate(calls)]
         choice = {**choice, "finish_reason": "tool_calls"}
     return {**choice, "delta": delta}
 
@@ -239,10 +239,10 @@ def extract_calls_from_reply(answer: Chunk, tools: Sequence[ToolSchema], quoted:
     """Turn calls written as text into tool calls, in a reply that was not streamed."""
     choices: list[Json] = []
     for choice in objects_in(answer, "choices"):
-        message = an_object(choice.get("message"))
+        message = as_object(choice.get("message"))
         sifter = CallExtractor(tools, quoted)
         sifter.is_native = bool(message.get("tool_calls"))
-        said = sifter.text(a_text(message.get("content")))
+        said = sifter.text(as_text(message.get("content")))
         _, calls = sifter.end()
         called = {**message, "content": said.strip() or None, "tool_calls": calls}
         choices.append({**choice, "message": called, "finish_reason": "tool_calls"} if calls else choice)

@@ -24,7 +24,7 @@ from pinfold.model.errors import CannotServe
 from pinfold.model.local.server.openai_format import Body, Chunk, Refusal, text_of
 from pinfold.model.names import ignores_declared_tools
 from pinfold.model.wire.failures import one_line
-from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, objects_in
+from pinfold.model.wire.payload import as_count, as_list, as_object, as_text, objects_in
 
 _CHATS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _CONTEXT = 2048
@@ -81,7 +81,7 @@ class TransformersBackend:
             async for chunk in chunks:
                 last = chunk
                 for choice in objects_in(chunk, "choices"):
-                    text += a_text(choice.get("text") or an_object(choice.get("delta")).get("content"))
+                    text += as_text(choice.get("text") or as_object(choice.get("delta")).get("content"))
                     finish = choice.get("finish_reason") or finish
         if "prompt" in body:
             return {**last, "choices": [_text_choice(text, finish)]}
@@ -114,13 +114,13 @@ class TransformersBackend:
                     raise Refusal(piece.error, status=500)
                 ended = _choice({}, piece.finish) if is_chat else _text_choice("", piece.finish)
                 yield {**base, "choices": [ended]}
-                if an_object(body.get("stream_options")).get("include_usage"):
+                if as_object(body.get("stream_options")).get("include_usage"):
                     usage = {"prompt_tokens": read, "completion_tokens": piece.tokens}
                     yield {**base, "choices": [], "usage": {**usage, "total_tokens": sum(usage.values())}}
 
     async def embed(self, body: Body) -> Json:
         given = body.get("input")
-        texts = [given] if isinstance(given, str) else a_list(given)
+        texts = [given] if isinstance(given, str) else as_list(given)
         if not texts or not all(isinstance(text, str) and text for text in texts):
             raise Refusal("input must be a text, or a list of texts, none of them empty")
         async with self._alone:
@@ -149,7 +149,7 @@ class TransformersBackend:
         try:
             return self._tokenizer.apply_chat_template(
                 messages,
-                tools=a_list(body.get("tools")) or None,
+                tools=as_list(body.get("tools")) or None,
                 add_generation_prompt=not goes_on,
                 continue_final_message=goes_on,
                 return_tensors="pt",
@@ -165,13 +165,13 @@ class TransformersBackend:
                 f"the conversation ({read:,} tokens) is longer than the context length of {self.context:,} tokens",
                 code="context_length_exceeded",
             )
-        asked = a_count(body.get("max_completion_tokens")) or a_count(body.get("max_tokens")) or room
+        asked = as_count(body.get("max_completion_tokens")) or as_count(body.get("max_tokens")) or room
         settings: dict[str, Any] = {"max_new_tokens": min(asked, room), "do_sample": False}
         if body.get("temperature") != 0:
             given = {name: body[name] for name in _SAMPLING if isinstance(body.get(name), int | float)}
             settings |= {"do_sample": True, **given}
         stop = body.get("stop")
-        if stops := [stop] if isinstance(stop, str) else [text for text in a_list(stop) if isinstance(text, str)]:
+        if stops := [stop] if isinstance(stop, str) else [text for text in as_list(stop) if isinstance(text, str)]:
             settings |= {"stop_strings": stops, "tokenizer": self._tokenizer}
         if isinstance(seed := body.get("seed"), int):
             settings["seed"] = seed
