@@ -152,7 +152,7 @@ def start(workspace: Path) -> Generator[Callable[..., subprocess.Popen[str]]]:
     for process in started:
         if process.poll() is None:
             process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=200)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ main()
 
 
 def uv(*args: str | Path) -> None:
-    done = subprocess.run([find_uv(), *args], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([find_uv(), *args], check=False, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
 
 

@@ -79,6 +79,8 @@ async def measure_soak(stage: Stage, report: Report, minutes: float) -> None:
         " and ".join(f"{middle(which, 'server_pss') / 1e6:.1f} MB" for which in (second, last)),
     )
     report.judge("memory of the server, last quarter against the second", grown, 1.1, "x")
+    tenths = [sample.server_pss for sample in samples[:: max(1, len(samples) // 10)]]
+    report.tell("memory of the server, ten times", " ".join(f"{each / 1e6:.1f}" for each in tenths) + " MB")
     for name in ("descriptors", "threads"):
         report.judge(f"{name}, last quarter more than the second", middle(last, name) - middle(second, name), 16)
     halfway, end = at_rest

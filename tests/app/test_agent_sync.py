@@ -216,7 +216,7 @@ def started(workspace: Path, model: str) -> subprocess.Popen[str]:
 
 def test_a_program_that_does_not_close_it_ends_all_the_same(workspace: Path, model: str) -> None:
     with started(workspace, model) as program:
-        out, _ = program.communicate(timeout=60)
+        out, _ = program.communicate(timeout=200)
     assert (program.returncode, out) == (0, "set\n")
 
 
@@ -225,7 +225,7 @@ def test_ctrl_c_interrupts_the_turn_and_the_session_goes_on(workspace: Path, scr
     with started(workspace, script(loop, {"text": "goes on"}, {"text": "more"})) as program:
         eventually((workspace / "begun").exists, "the cell did not begin")
         program.send_signal(signal.SIGINT)
-        out, _ = program.communicate(timeout=60)
+        out, _ = program.communicate(timeout=200)
     assert (program.returncode, out) == (0, "stopped goes on\n")
 
 

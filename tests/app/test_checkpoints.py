@@ -301,7 +301,7 @@ async def test_without_a_repository_it_is_said_once_and_cells_run(workspace: Pat
         await ran(live, "open('b.txt', 'w').write('2')")
         said = [text for text in notices(live) if "checkpoint" in text]
         assert len(said) == 1
-        assert said[0].startswith("Git checkpoints are on, but none are made: the workspace is no git repository")
+        assert said[0].startswith("Git checkpoints are on, but none are made: the session sees no git repository")
         assert made(live) == []
 
 

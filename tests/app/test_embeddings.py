@@ -143,7 +143,7 @@ def test_without_the_server_notes_are_found_by_words_and_it_is_said(
     [
         ("nonsense", "no model is called 'nonsense'"),
         ("anthropic:claude", "has no embeddings"),
-        ("openai:text-embedding-3-small", "wants a key"),
+        ("openai:text-embedding-3-small", "needs a key"),
     ],
 )
 def test_a_name_that_cannot_be_used_is_said_in_one_line(name: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:

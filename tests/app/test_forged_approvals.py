@@ -72,7 +72,7 @@ class Session:
                 capture_output=True,
                 text=True,
                 cwd=self._folder,
-                timeout=60,
+                timeout=200,
                 check=True,
             ).stdout
 

@@ -170,7 +170,7 @@ def test_trust_in_one_folder_is_none_in_another_with_the_same_files(workspace: P
         (".env", "which is not for reading"),
         ("keys/id_rsa", "which is not for reading"),
         (".git/config", "which is not for reading"),
-        ("AGENTS.md", "leads on and on"),
+        ("AGENTS.md", "too many levels of links"),
         ("way/AGENTS.md", "on the way to it"),
         (".", "which is not for reading"),
     ],

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from pinfold.app.clients.wire_records import WireRecords
+
+pytestmark = pytest.mark.unit
 
 
 def test_every_kind_is_bounded_even_if_two_are_written_by_turns_and_files_stay(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_commands_do_what_the_page_shows(page: Path, checkout: Path) -> None:
                 stderr=subprocess.STDOUT,
                 text=True,
                 check=False,
-                timeout=50,
+                timeout=200,
             )
             assert done.returncode == block.code, f"$ {step.command}\n{done.stdout}"
             assert not missing(step.shown, done.stdout.splitlines()), f"$ {step.command}\n{done.stdout}"

@@ -26,7 +26,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_the_picture_is_what_the_screen_shows(tmp_path: Path) -> None:
     out, text = tmp_path / "screen.svg", tmp_path / "screen.txt"
     argv = [str(out), "--size", "40x6", "--text", str(text), "--type", r"ann\r", "--title", "A & B"]
-    subprocess.run([sys.executable, str(MAKER), *argv, "--", sys.executable, "-c", PROGRAM], check=True, timeout=30)
+    subprocess.run([sys.executable, str(MAKER), *argv, "--", sys.executable, "-c", PROGRAM], check=True, timeout=200)
     assert text.read_text(encoding="utf-8").splitlines() == ["<red & bold>  two  blanks", "name? ann", "ANN", "turned"]
     root = ET.parse(out).getroot()
     shown = {node.text: node for node in root.iter(f"{SVG}text")}
@@ -72,7 +72,7 @@ def test_the_chat_of_the_readme_is_what_the_picture_and_the_program_show(
         cwd=workspace,
         env={**os.environ, "PINFOLD_SANDBOX_PYTHON": str(data_python)},
         check=True,
-        timeout=55,
+        timeout=200,
     )
     *lines, status = told.splitlines()
     assert status.startswith("builtin · auto · ")

@@ -138,7 +138,7 @@ async def test_what_was_shown_and_has_changed_since_is_asked_again() -> None:
         second = await asking(session)
         assert (second.shows, runner.began) == ("- older\n+ new", [])
         assert second.digest != first.digest
-        with pytest.raises(CommandRefused, match="is about other content"):
+        with pytest.raises(CommandRefused, match="has other content"):
             await yes(session, first)
         await yes(session, second)
         await session.ended()

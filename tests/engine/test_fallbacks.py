@@ -235,7 +235,7 @@ async def test_a_stronger_model_takes_over_from_one_that_is_stuck() -> None:
     assert end.text == "solved"
     assert [event.model for event in session.all(ModelReplied)] == ["scripted"] * 4 + ["strong"] * 2
     assert [event.text for event in session.all(Noticed)] == [
-        "scripted goes round in circles; strong goes on from here"
+        "scripted keeps repeating itself; strong continues from here"
     ]
 
 

@@ -93,7 +93,7 @@ async def test_a_refused_undo_is_told_to_whoever_asked_and_not_recorded() -> Non
 async def test_nothing_is_undone_while_something_runs() -> None:
     async with life(StallingModel()) as session:
         await session.submit(Say(turn=TurnId("t1"), text="go"))
-        with pytest.raises(CommandRefused, match="something runs"):
+        with pytest.raises(CommandRefused, match="is busy"):
             await session.submit(Undo())
         await session.submit(Interrupt())
         await session.ended()
@@ -172,7 +172,7 @@ async def test_a_conversation_begun_anew_knows_of_the_variables_alone() -> None:
         await session.say("and?", TurnId("t4"))
         assert told(session) == ["[Variables: x (int).]\n\nand?", "on"]
         assert session.core.state.path == (1, 2)
-        with pytest.raises(CommandRefused, match="begun anew since"):
+        with pytest.raises(CommandRefused, match="the conversation was cleared"):
             await session.submit(Rewind(turn=TurnId("t1")))
 
 

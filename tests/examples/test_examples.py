@@ -51,7 +51,7 @@ def do() -> Do:
         if python:
             more["PINFOLD_SANDBOX_PYTHON"] = str(python)
         return subprocess.run(
-            argv, input=given, env={**os.environ, **more}, capture_output=True, text=True, check=False, timeout=55
+            argv, input=given, env={**os.environ, **more}, capture_output=True, text=True, check=False, timeout=200
         )
 
     return run
@@ -83,7 +83,7 @@ def coloured(data_python: Path, picture: Path, colour: tuple[int, int, int]) -> 
         "print(json.dumps(np.argwhere(near)[:, ::-1].tolist()))"
     )
     done = subprocess.run(
-        [str(data_python), "-c", look, str(picture), json.dumps(colour)], capture_output=True, check=True, timeout=30
+        [str(data_python), "-c", look, str(picture), json.dumps(colour)], capture_output=True, check=True, timeout=200
     )
     return [(x, y) for x, y in json.loads(done.stdout)]
 
@@ -336,7 +336,7 @@ def test_a_picture_comes_out_mirrored_and_decoded_text_is_not_run(
     shown = place / "mirrored.png"
     shown.write_bytes(base64.b64decode(re.findall(r"base64,([^\"]+)", page)[0]))
     look = "import sys, json; from PIL import Image; print(json.dumps(list(Image.open(sys.argv[1]).convert('RGB').tobytes())))"
-    read = subprocess.run([data_python, "-c", look, shown], capture_output=True, check=True, timeout=30)
+    read = subprocess.run([data_python, "-c", look, shown], capture_output=True, check=True, timeout=200)
     wanted = [value for row in made(place, "pixels", OTHER_SEED) for pixel in row[::-1] for value in pixel]
     assert json.loads(read.stdout) == wanted
 

@@ -24,7 +24,7 @@ def bench(package: Path, *args: str, cwd: Path) -> tuple[int, str, str]:
         env={**os.environ, "PYTHONPATH": str(package.parent), "PYTHONSAFEPATH": "1"},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=200,
         check=False,
     )
     return done.returncode, done.stdout, done.stderr

@@ -56,7 +56,7 @@ def hosting() -> Generator[Callable[..., subprocess.Popen[str]]]:
     yield begin
     for process in started:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=200)
 
 
 def told(process: subprocess.Popen[str]) -> str:
@@ -66,7 +66,7 @@ def told(process: subprocess.Popen[str]) -> str:
 
 def killed(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.wait(timeout=10)
+    process.wait(timeout=200)
 
 
 def launcher_of(host: int) -> int:
@@ -168,7 +168,7 @@ def test_only_what_is_surely_ours_and_alone_counts_as_a_stray(
         assert (process.pid in [stray.pid for stray in strays()]) is is_stray
     finally:
         killed(process)
-        process.communicate(timeout=10)
+        process.communicate(timeout=200)
 
 
 def test_a_process_that_took_over_the_number_is_left_alone() -> None:
@@ -177,7 +177,7 @@ def test_a_process_that_took_over_the_number_is_left_alone() -> None:
         assert not Stray(pid=process.pid, stamp=f"{process.pid}-1", program="launcher").end()
         assert process.poll() is None
         assert Stray(pid=process.pid, stamp=stamp(process.pid), program="launcher").end()
-        assert process.wait(timeout=10) == -signal.SIGKILL
+        assert process.wait(timeout=200) == -signal.SIGKILL
     finally:
         process.kill()
         process.wait()
@@ -259,7 +259,7 @@ def test_the_scratch_folder_of_a_killed_ephemeral_session_goes(
     (scratch,) = (tmp_path / "xdg" / "cache" / "pinfold" / "scratch").iterdir()
     assert f"scratch folder {scratch}" not in leftovers(pinfold)
     running.kill()
-    running.wait(timeout=10)
+    running.wait(timeout=200)
     assert f"scratch folder {scratch}" in leftovers(pinfold)
     assert not scratch.exists()
 

@@ -119,7 +119,7 @@ def test_ctrl_c_leaves_cleanly(start: Any) -> None:
         if line.startswith("  | "):
             break
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=200)
     assert (process.returncode, said.strip()) == (130, "")
 
 

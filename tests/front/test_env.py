@@ -33,7 +33,7 @@ def env(index: Index, tmp_path: Path, workspace: Path) -> Callable[..., subproce
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if terminal is None else terminal,
             text=True,
-            timeout=30,
+            timeout=200,
             check=False,
         )
 
@@ -131,7 +131,7 @@ def exec_(env: Any, tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyP
 
     def run(code: str) -> subprocess.CompletedProcess[str]:
         argv = [*pinfold_with(tmp_path / "lock.txt"), "exec", "-c", code]
-        return subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=200, check=False)
 
     return run
 

@@ -69,7 +69,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(start: Any) -> None:
     running = start("exec", *LOCAL, "-c", "while True: print('x' * 1000)")
     assert running.stdout.read(10) == "x" * 10
     running.stdout.close()
-    assert running.wait(timeout=20) == 1
+    assert running.wait(timeout=200) == 1
     assert "Traceback" not in running.stderr.read()
 
 
@@ -137,7 +137,7 @@ def test_a_call_cut_off_by_a_kill_is_named_and_not_repeated(pinfold: Pinfold, st
     running = start("exec", "--mode", "full", "-s", "work", "-c", "%pip install heron")
     assert index.held.wait(30)
     running.kill()
-    running.wait(timeout=20)
+    running.wait(timeout=200)
     index.release()
     asked = len(index.asked)
     done = pinfold("exec", "-s", "work", "--json", "-c", "'heron' in __import__('sys').modules")
@@ -160,7 +160,7 @@ def test_what_was_planted_is_said_and_what_cannot_be_put_back_is_a_failure(pinfo
     done = pinfold(*lite, "open('.gdbinit', 'w').close(); open('.envrc', 'w').close()\n1")
     assert (done.code, done.out) == (0, "1\n")
     assert "pinfold: .gdbinit was made and has been removed: the debugger would obey it\n" in done.err
-    assert "obeyed by other programs of yours: .envrc (direnv)" in done.err.splitlines()[-1]
+    assert "other programs act on these files: .envrc (direnv)" in done.err.splitlines()[-1]
     (workspace / "AGENTS.md").write_bytes(b"x" * (5 << 20))  # larger than what is remembered
     done = pinfold(*lite, "open('AGENTS.md', 'w').write('obey')")
     assert done.code == 1

@@ -283,7 +283,7 @@ def _open_to_others(root: Path, cwd: Path) -> None:
 
 def _run(argv: list[str], cwd: Path) -> Ran:
     done = subprocess.run(
-        argv, cwd=cwd, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+        argv, cwd=cwd, capture_output=True, text=True, timeout=200, check=False, stdin=subprocess.DEVNULL
     )
     return Ran(done.returncode, done.stdout, done.stderr)
 

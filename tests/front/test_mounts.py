@@ -118,7 +118,7 @@ def test_two_mounts_may_not_lie_in_each_other(pinfold: Pinfold, shelf: Path) -> 
 def test_a_sandbox_that_cannot_keep_to_it_is_refused(pinfold: Pinfold, shelf: Path) -> None:
     done = pinfold("exec", "--sandbox", "unsafe-local", "--mount", str(shelf), "-c", "1")
     assert done.code == 2
-    assert "unsafe-local cannot keep to what is mounted" in done.err
+    assert "unsafe-local cannot limit code to the mounted folders" in done.err
 
 
 def test_a_session_keeps_its_mounts_and_they_are_recorded(pinfold: Pinfold, shelf: Path) -> None:

@@ -198,7 +198,7 @@ def test_a_reader_that_leaves_and_a_signal_end_it_without_a_word_too_many(start:
     while json.loads(process.stdout.readline())["kind"] != "ModelCalled":
         pass
     process.send_signal(signal.SIGTERM)
-    rest, said = process.communicate(timeout=20)
+    rest, said = process.communicate(timeout=45)
     assert process.returncode == 130
     assert json.loads(rest.splitlines()[-1])["kind"] == "TurnInterrupted"
     assert "Traceback" not in said
@@ -213,7 +213,7 @@ def test_closed_streams_are_no_streams(script: Any, workspace: Path) -> None:
             stdin=subprocess.PIPE,
             capture_output=True,
             cwd=workspace,
-            timeout=30,
+            timeout=200,
             check=False,
         )
         assert (done.returncode, done.stdout) == (0, out), done.stderr

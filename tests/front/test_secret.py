@@ -78,7 +78,7 @@ def test_on_a_terminal_the_value_is_asked_for_and_not_shown(tmp_path: Path, work
         if not asked and b"BIRDS: " in shown:
             asked = True
             os.write(ours, VALUE.encode() + b"\n")
-    assert process.wait(timeout=10) == 0, shown
+    assert process.wait(timeout=200) == 0, shown
     os.close(ours)
     assert asked
     assert VALUE.encode() not in shown

@@ -80,7 +80,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                 [sys.executable, "-c", PROBE, server.url.rpartition(":")[2], str(noted), *command],
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=200,
                 check=False,
                 env={**os.environ, **own},
             )

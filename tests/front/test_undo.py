@@ -82,11 +82,11 @@ def test_a_fork_goes_its_own_way_from_where_its_source_was(pinfold: Pinfold) -> 
 def test_a_killed_owner_loses_nothing_that_was_saved(pinfold: Pinfold, start: Any) -> None:
     running = start("exec", "-s", "work", "-c", "items = [1]\nprint('ready', flush=True)")
     assert running.stdout.readline() == "ready\n"
-    assert running.wait(timeout=60) == 0
+    assert running.wait(timeout=200) == 0
     running = start("exec", "-s", "work", "-c", "items.append(2)\nprint('on', flush=True)\nwhile True: pass")
     assert running.stdout.readline() == "on\n"
     running.kill()
-    running.wait(timeout=60)
+    running.wait(timeout=200)
     done = pinfold("exec", "-s", "work", "-c", "items")
     assert done.out == "[1]\n"
     finished = pinfold("sessions", "show", "work", "--json").of_kind("ActionFinished")

@@ -44,7 +44,7 @@ def up(start: Callable[..., Running]) -> Running:
 
 def ended(process: Running, how: signal.Signals = signal.SIGTERM) -> int:
     process.send_signal(how)
-    return process.wait(timeout=20)
+    return process.wait(timeout=200)
 
 
 def launchers_of(pid: int) -> list[int]:
@@ -91,7 +91,7 @@ def test_status_and_stop(up: Running, pinfold: Pinfold) -> None:
     report = json.loads(pinfold("up", "--status", "--json").out)
     assert (report["running"], report["pid"], report["warm"]) == (True, up.pid, "namespaces")
     assert pinfold("up", "--stop").code == 0
-    assert up.wait(timeout=10) == 0
+    assert up.wait(timeout=200) == 0
     done = pinfold("up", "--status")
     assert (done.code, done.out) == (1, "pinfold up is not running\n")
     assert pinfold("up", "--stop").code == 1

@@ -144,7 +144,7 @@ def saves(python: Path, cells: list[str], **named: Any) -> list[dict[str, Any]]:
         input=json.dumps(cells),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -262,7 +262,7 @@ def test_reading_stored_bytes_is_never_cut_short_and_takes_nobodys_time(python: 
         "print([label._asdict() for label in labels])\n"
     )
     done = subprocess.run(
-        [python, "-I", "-c", program, TRIP.parent, GUEST], capture_output=True, text=True, timeout=60, check=False
+        [python, "-I", "-c", program, TRIP.parent, GUEST], capture_output=True, text=True, timeout=200, check=False
     )
     assert done.stdout == "[{'name': 'x', 'status': 'restored', 'reason': ''}]\n", done.stderr
 

@@ -222,7 +222,7 @@ def test_processes_that_write_at_once_lose_nothing_and_break_nothing(file: Path)
         for name in "abcd"
     ]
     for writer in writers:
-        assert writer.communicate(timeout=90)[1] == b""
+        assert writer.communicate(timeout=200)[1] == b""
         assert writer.returncode == 0
     connection = sqlite3.connect(file)
     try:

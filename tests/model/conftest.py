@@ -88,4 +88,4 @@ def start_llama(smol: Path, tmp_path_factory: pytest.TempPathFactory) -> Generat
     yield start
     for process in started:
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=200)

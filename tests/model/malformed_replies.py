@@ -46,7 +46,7 @@ from pinfold.tools import tool
 WHOLE = 10_000_000
 """Characters of the largest outputs."""
 LIMIT_S = 1.0
-PATIENCE_S = 60.0
+PATIENCE_S = 200.0
 
 
 @tool(effect="pure")

@@ -217,7 +217,7 @@ async def test_what_a_program_would_obey_is_gone_after_the_cell_or_told(level: s
             assert f"{program} obeys it" in said
     finally:
         await session.close()
-    (last,) = [line for line in session.parting if "obeyed by other programs" in line]  # type: ignore[attr-defined]
+    (last,) = [line for line in session.parting if "other programs act on" in line]  # type: ignore[attr-defined]
     assert all(program in last for program in TOLD.values())
     assert (home / "bin" / "activate").read_text() == "mine"
 

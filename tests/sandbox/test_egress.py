@@ -352,7 +352,7 @@ async def test_when_the_proxy_is_gone_it_is_said(places: World, folder: Path, wo
 
 async def test_a_way_out_that_is_no_socket_is_refused(workspace: Path, folder: Path) -> None:
     await anyio.Path(folder / "file").touch()
-    with pytest.raises(SandboxUnavailable, match="is no socket"):
+    with pytest.raises(SandboxUnavailable, match="is not a socket"):
         await JAILED.open(Spec(workspace=workspace, egress=folder / "file"))
 
 

@@ -40,7 +40,7 @@ print(build(lock=Path(sys.argv[1]).read_text()).built_at.isoformat())
 
 
 def said_by(python: Path, code: str) -> str:
-    done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=20)
+    done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=200)
     return done.stdout.strip()
 
 
@@ -256,7 +256,7 @@ def test_two_builds_at_once_make_one_environment(index: Index, tmp_path: Path) -
     ]
     assert index.held.wait(20)
     index.release()
-    outputs = [process.communicate(timeout=30)[0] for process in builds]
+    outputs = [process.communicate(timeout=200)[0] for process in builds]
     assert outputs[0] == outputs[1] != ""
     assert len([path for path in index.asked if path.endswith(".whl")]) == 1
 
@@ -346,7 +346,7 @@ def test_what_code_of_a_session_could_have_put_in_place_of_a_python_is_not_run(
         check_python(python, writable=[workspace])
     assert not ran.exists()
     if target == "evil":
-        with pytest.raises(EnvironmentFailed, match="sent an invalid answer"):
+        with pytest.raises(EnvironmentFailed, match="its answer was not understood"):
             check_python(python)
         assert ran.exists()  # where nobody could have put it, it is
 

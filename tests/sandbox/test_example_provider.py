@@ -37,7 +37,7 @@ def installed(place: Path) -> dict[str, str]:
 
 def run(*argv: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *argv], cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=55
+        [sys.executable, *argv], cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=200
     )
 
 

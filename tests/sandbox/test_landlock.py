@@ -236,7 +236,7 @@ async def test_what_a_cell_planted_that_is_cancelled_and_killed_is_not_taken_for
     """Also where no history of the files takes it back: it cannot be kept in the workspace."""
     stubborn = "import os\nos.mkdir('.vscode')\nprint('on', flush=True)\nsum(iter(int, 1))"
     async with opened(LITE, Spec(workspace=workspace, state=workspace / "state")) as session:
-        assert (await session.run("x = 1")).notices[0].startswith("Undo brings back variables only")
+        assert (await session.run("x = 1")).notices[0].startswith("Undo restores variables only")
         async with anyio.create_task_group() as tasks:
 
             def stop(_stream: str, _text: str) -> None:

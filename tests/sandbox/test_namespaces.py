@@ -84,7 +84,7 @@ async def test_a_process_of_its_own_with_the_same_number_is_not_taken_for_the_ho
 async def test_a_session_that_is_not_shut_in_is_never_handed_out(workspace: Path) -> None:
     # A Python of its own means a zygote of its own, which has proven nothing yet.
     weakened = Namespaces(BASE_PYTHON, program=ALLOW_ALL)
-    with pytest.raises(SandboxUnavailable, match="not shut in: it makes namespaces"):
+    with pytest.raises(SandboxUnavailable, match="not isolated: it makes namespaces"):
         await weakened.open(Spec(workspace=workspace))
 
 

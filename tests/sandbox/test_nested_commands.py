@@ -385,12 +385,12 @@ async def test_a_forged_end_of_a_command_fools_nobody_but_the_cell(session: Resu
 @pytest.mark.parametrize(
     ("attack", "why"),
     [
-        ("ran(2)", "nobody wanted"),
-        ("ran(0)", "nobody wanted"),
-        ("ran(None)", "nobody wanted"),
-        ("ran(-1)", "nobody wanted"),
-        ("ran()\nran()", "nobody wanted"),
-        ("ran()\nran(2)", "nobody wanted"),
+        ("ran(2)", "a command that was not started"),
+        ("ran(0)", "a command that was not started"),
+        ("ran(None)", "a command that was not started"),
+        ("ran(-1)", "a command that was not started"),
+        ("ran()\nran()", "a command that was not started"),
+        ("ran()\nran(2)", "a command that was not started"),
         ("ran('1')", "header is not ours"),
         ("ran(id=99)", "answered request 99"),
         ("ran(body=b'')", "not told as one"),

@@ -130,7 +130,7 @@ def test_ctrl_c_stops_the_turn_and_says_how_to_go_on(start: Any, script: Any, ce
     while json.loads(running.stdout.readline())["kind"] != "ActionStarted":
         pass
     os.kill(running.pid, signal.SIGINT)
-    out, err = running.communicate(timeout=20)
+    out, err = running.communicate(timeout=200)
     kinds = [json.loads(line)["kind"] for line in out.splitlines()]
     assert (running.returncode, kinds) == (130, ["ActionFinished", "TurnInterrupted"])
     assert "pinfold resume s_" in err

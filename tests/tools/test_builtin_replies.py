@@ -118,8 +118,8 @@ async def test_no_bytes_at_all_bring_the_host_down(stdout: bytes) -> None:
     [
         (Told(status="timeout", code=None), "took longer than"),
         (Told(status="error", code=1, stderr=b"Traceback\nMemoryError: no\n"), "could not do this: MemoryError: no"),
-        (Told(status="error", code=-9), "killed, most likely for want of memory"),
-        (Told(status="error", code=127), "ended without a word"),
+        (Told(status="error", code=-9), "killed, most likely because it ran out of memory"),
+        (Told(status="error", code=127), "ended without a message"),
         (Told(b'{"text": "x"}', dropped_bytes=1), "no answer that can be read"),
         (Told(json.dumps({"error": "e" * 100_000}).encode()), "characters left out"),
     ],

@@ -253,5 +253,5 @@ def test_the_front_door_is_light() -> None:
         "heavy = {'pydantic', 'pydantic_core', 'yaml', 'httpx2', 'statistics', 'zoneinfo'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr

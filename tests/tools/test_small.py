@@ -54,7 +54,7 @@ async def test_a_zone_that_is_none_is_told_with_the_nearest(tz: str, near: str) 
 
 
 async def test_a_question_that_nobody_took_up_has_no_answer() -> None:
-    with pytest.raises(ToolFailed, match=r"nobody answered 'Which colour\?'"):
+    with pytest.raises(ToolFailed, match=r"there was no answer to 'Which colour\?'"):
         await Registry([ask_user]).call("ask_user", {"question": "Which colour?"})
 
 

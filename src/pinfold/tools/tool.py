@@ -189,7 +189,7 @@ def tool(
     return make if function is None else make(function)
 
 
-def as_tool(given: Callable[..., Any]) -> AnyTool:
+def as_tool(given: Callable[..., object]) -> AnyTool:
     """Return a tool unchanged; make a plain function a tool with the defaults of `@tool`."""
     return cast("AnyTool", given) if isinstance(given, Tool) else tool(given)
 

@@ -166,7 +166,7 @@ def open_in_browser(page: Path, profile: Path) -> str:
             page.as_uri(),
         ],
         capture_output=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     return done.stdout.decode("utf-8", "replace")

@@ -33,7 +33,7 @@ def used(workspace: Path, script: Script, cell: Any) -> Any:
 
     async def use(server: dict[str, Any], *cells: str, **more: Any) -> list[str]:
         model = script(*(cell(code) for code in cells), {"text": "ok"})
-        config = {"mcpServers": {"it": server}}
+        config = {"mcpServers": {"it": {"timeout_s": 200, **server}}}
         asked = Asked(True)
         async with Agent(
             model=model, workspace=workspace, sandbox="namespaces", mode="full", approve=asked, mcp=config, **more

@@ -108,7 +108,7 @@ async def test_every_turn_is_closed_in_words_as_the_others_close_it() -> None:
 
 def pinfold(*args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pinfold", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 @pytest.mark.slow

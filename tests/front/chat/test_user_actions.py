@@ -122,7 +122,7 @@ def test_a_session_that_cannot_be_opened_with_more_goes_on_without(start: Start,
     terminal = start("--sandbox", "unsafe-local", replies=replies)
     terminal.wait_on_screen("auto · ")
     terminal.enter(f"/add {tmp_path / 'shared'}")
-    terminal.wait("unsafe-local cannot keep to what is mounted")
+    terminal.wait("unsafe-local cannot limit code to the mounted folders")
     terminal.enter("go")
     terminal.wait("still here")
     terminal.wait("all over")

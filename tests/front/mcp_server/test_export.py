@@ -256,7 +256,7 @@ async def test_a_tool_that_changed_is_not_offered_and_cannot_be_called(workspace
 async def test_a_server_that_is_not_exported_is_not_there(workspace: Path, up: Up) -> None:
     async with over_stdio(workspace, "--mode", "full") as client:
         assert not [tool.name for tool in (await client.list_tools()).tools if "echo" in tool.name]
-        with pytest.raises(Exception, match="Unknown name"):
+        with pytest.raises(Exception, match="Unknown tool: up__echo"):
             await client.call_tool("up__echo", {"text": "x"})
     assert up.did == []
 

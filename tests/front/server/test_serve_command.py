@@ -49,6 +49,6 @@ def test_a_token_file_is_made_for_its_user_alone_and_kept(pinfold: Callable[...,
 
 
 def test_the_unit_runs_the_same_command(start: Callable[..., Any]) -> None:
-    out, _ = start("serve", "--unit", "--port", "8123", "--mode", "ask").communicate(timeout=60)
+    out, _ = start("serve", "--unit", "--port", "8123", "--mode", "ask").communicate(timeout=200)
     assert f"ExecStart={sys.executable} -m pinfold serve --port 8123 --mode ask --no-open\n" in out
     assert "WantedBy=default.target" in out

@@ -58,7 +58,7 @@ class Endpoint:
         )
         assert self.process.stdout
         self.url = self.process.stdout.readline().strip()
-        assert self.url, self.process.communicate(timeout=10)[1]
+        assert self.url, self.process.communicate(timeout=200)[1]
 
     def model(self, name: str = "small", key: str | None = None) -> OpenAIModel:
         return OpenAIModel(name=name, base_url=self.url, model=name, key=key)
@@ -77,7 +77,7 @@ class Endpoint:
 
     def end(self) -> int:
         self.process.terminate()
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=200)
         return self.process.returncode
 
 
@@ -311,7 +311,7 @@ async def test_what_runs_the_model_ends_with_the_endpoint(serve: Callable[..., E
     (lock,) = (tmp_path / "xdg" / "state" / "pinfold" / "models").glob("*/server.lock")
     assert is_held(lock)
     endpoint.process.kill()
-    endpoint.process.communicate(timeout=20)
+    endpoint.process.communicate(timeout=200)
     await until(lambda: not is_held(lock))
 
 

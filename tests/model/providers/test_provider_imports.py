@@ -20,7 +20,7 @@ def python(program: str, *flags: str, path: Path | None = None) -> Any:
     """What a fresh interpreter prints, as JSON."""
     env = {"PYTHONPATH": str(path)} if path else {}
     done = subprocess.run(
-        [sys.executable, *flags, "-c", program], capture_output=True, text=True, timeout=60, check=False, env=env
+        [sys.executable, *flags, "-c", program], capture_output=True, text=True, timeout=200, check=False, env=env
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -138,7 +138,7 @@ class _Thinker(Somebody):
 
     async def elicit(self, server: str, message: str, schema: object) -> dict[str, str]:
         del server, message, schema
-        await anyio.sleep(2.5)
+        await anyio.sleep(4.5)
         return {"name": "Slow"}
 
 
@@ -146,13 +146,13 @@ async def test_progress_and_people_keep_a_call_alive_but_neither_silence_nor_end
     age: dict[str, str],
 ) -> None:
     house, limits = House(person=_Thinker()), Limits(patience=2)
-    async with house.servers(spec("everyday", env=age, timeout_s=2), limits=limits) as servers:
+    async with house.servers(spec("everyday", env=age, timeout_s=4), limits=limits) as servers:
         tools = Registry(await servers.tools("everyday"))
-        assert (await tools.call("everyday.slow", {"steps": 12, "every_s": 0.2})).value == "done"
+        assert (await tools.call("everyday.slow", {"steps": 22, "every_s": 0.2})).value == "done"
         assert (await tools.call("everyday.ask", {})).value == "accept Slow"
         for steps, every_s, why in (
-            (1, 60, r"it gave no sign for 2 s and was given up"),
-            (1_000, 0.1, r"took longer than 4 s and was given up"),
+            (1, 60, r"it gave no sign for 4 s and was given up"),
+            (1_000, 0.1, r"took longer than 8 s and was given up"),
         ):
             with pytest.raises(ToolFailed, match=why) as failed:
                 await tools.call("everyday.slow", {"steps": steps, "every_s": every_s})

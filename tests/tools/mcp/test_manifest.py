@@ -272,7 +272,7 @@ async def test_a_tool_that_changed_behind_the_pin_is_not_called_before_anybody_s
     mail = {"to": "a@b.example", "body": "x"}
     async with _listed(house, file) as servers:
         before = Registry(servers.pinned_tools("mail") or ())
-        with pytest.raises(ToolFailed, match="otherwise than when the user agreed to it; nothing was called"):
+        with pytest.raises(ToolFailed, match="since the user agreed to it; nothing was called"):
             await before.call("mail.send_mail", mail)
         assert (await before.call("mail.list_mail", {})).value == "called list_mail"
         # Once held, whoever judges has shown the difference: then the call goes through.
@@ -290,9 +290,9 @@ async def test_agreement_is_to_what_was_shown_and_to_nothing_later(tmp_path: Pat
         held = Registry(servers.pinned_tools("mail") or ())
         _write(file, _mutated(CHANGES["other words"]))
         house.programs.kill("mail")
-        with pytest.raises(ToolFailed, match=r"killed by signal 9|otherwise than when the user agreed"):
+        with pytest.raises(ToolFailed, match=r"killed by signal 9|has changed this tool since the user agreed"):
             await held.call("mail.send_mail", {"to": "a@b.example", "body": "x"})
-        with pytest.raises(ToolFailed, match="otherwise than when the user agreed to it; nothing was called"):
+        with pytest.raises(ToolFailed, match="since the user agreed to it; nothing was called"):
             await held.call("mail.send_mail", {"to": "a@b.example", "body": "x"})
 
 
@@ -303,7 +303,7 @@ async def test_a_call_waits_until_a_change_that_the_server_told_of_has_been_read
     async with _listed(house, file) as servers:
         tools = Registry(servers.pinned_tools("mail") or ())
         assert (await tools.call("mail.list_mail", {})).value == "called list_mail"
-        with pytest.raises(ToolFailed, match="otherwise than when the user agreed to it; nothing was called"):
+        with pytest.raises(ToolFailed, match="since the user agreed to it; nothing was called"):
             await tools.call("mail.send_mail", {"to": "a@b.example", "body": "x"})
         assert (await tools.call("mail.list_mail", {})).value == "called list_mail"
 
@@ -315,7 +315,7 @@ async def test_a_server_that_changed_and_does_not_say_to_what_is_not_called(tmp_
     async with house.servers(spec("mail", "listed", str(file), timeout_s=3)) as servers:
         tools = Registry(servers.pinned_tools("mail") or ())
         assert (await tools.call("mail.list_mail", {})).value == "called list_mail"
-        with pytest.raises(ToolFailed, match="said that its tools have changed, and not to what; nothing"):
+        with pytest.raises(ToolFailed, match="reported that its tools have changed, and did not list them; nothing"):
             await tools.call("mail.list_mail", {})
 
 

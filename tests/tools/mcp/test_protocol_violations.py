@@ -60,7 +60,7 @@ async def test_what_a_server_may_do_wrong_in_a_call_is_told_in_one_line_or_passe
         assert failed[name][1], name
         assert "\n" not in failed[name][0]
     assert house.programs.started == ["rude"]
-    assert len([line for line in house.notices if "what is no message" in line]) == 1
+    assert len([line for line in house.notices if "that is not a message" in line]) == 1
 
 
 async def test_answers_out_of_order_reach_whoever_asked() -> None:

@@ -81,7 +81,7 @@ def run_apart(folder: Path, source: str) -> dict[str, Any]:
         [sys.executable, "-X", "utf8", "-B", "watched.py", "hostile.py.txt"],
         cwd=folder,
         capture_output=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode("utf-8", "replace")[-2000:]

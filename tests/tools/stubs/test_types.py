@@ -280,7 +280,7 @@ def test_pyright_finds_nothing_wrong_in_modules_and_something_in_a_wrong_call(tm
     )
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}', encoding="utf-8")
     command = [Path(sys.executable).with_name("pyright"), "--outputjson", "--pythonpath", sys.executable, "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=90)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=200)
     said = json.loads(done.stdout)
     assert said["summary"]["filesAnalyzed"] == len(servers) + 6
     wrong = [(Path(one["file"]).name, one["range"]["start"]["line"]) for one in said["generalDiagnostics"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -54,7 +54,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """How models are called."""
     view: Path | None = None
     """Folder that receives the session's changes in place of the workspace."""
-    tools: tuple[Callable[..., Any], ...] = ()
+    tools: tuple[Callable[..., object], ...] = ()
     """Functions that the user passes directly, as in `Agent(tools=...)`."""
     toolbox: ToolOptions = field(default_factory=ToolOptions)
     instructions: tuple[Instruction, ...] = ()

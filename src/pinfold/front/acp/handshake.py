@@ -9,14 +9,14 @@ import json
 import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from pinfold import __version__
 
 VERSION = 1
 """The version of the protocol; also the answer to editors that ask for a later one."""
 SIGN_IN = "pinfold"
-_NOTHING: dict[str, Any] = {}
+_NOTHING: Mapping[str, object] = {}
 _CAPABILITIES = {
     "loadSession": True,
     "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
@@ -27,7 +27,7 @@ _CAPABILITIES = {
 _WORDS = "Uses the models and keys that Pinfold has on this machine: pinfold doctor, pinfold secret."
 
 
-def describe_agent() -> dict[str, Any]:
+def describe_agent() -> dict[str, object]:
     """Return the answer to `initialize`."""
     return {
         "protocolVersion": VERSION,
@@ -37,7 +37,7 @@ def describe_agent() -> dict[str, Any]:
     }
 
 
-def has_forms(params: Mapping[str, Any]) -> bool:
+def has_forms(params: Mapping[str, object]) -> bool:
     """True if the editor can show forms."""
     match params.get("clientCapabilities"):
         case {"elicitation": {"form": {}}}:
@@ -46,7 +46,7 @@ def has_forms(params: Mapping[str, Any]) -> bool:
             return False
 
 
-def answer_initialize(reads: BinaryIO, writes: BinaryIO) -> tuple[bytes, Mapping[str, Any] | None]:
+def answer_initialize(reads: BinaryIO, writes: BinaryIO) -> tuple[bytes, Mapping[str, object] | None]:
     """Read the first line; if it is `initialize`, answer it and return its parameters, else return the line."""
     line = reads.readline()
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import anyio
 from mcp.server import ServerRequestContext
@@ -156,14 +156,14 @@ class ClientPeer:
         if context is None or not context.session.can_send_request:
             raise MCPError(code=METHOD_NOT_FOUND, message=f"the client cannot be asked for {method} now")
         answer = await context.session.send_request(
-            cast("Any", _message(method, params)),
+            _message(method, params),
             _Anything,
             metadata=ServerMessageMetadata(related_request_id=context.request_id),
         )
         return answer.model_dump(by_alias=True, mode="json")
 
     async def on_notification(self, method: str, params: Mapping[str, Json] | None) -> None:
-        message = cast("Any", _message(method, params))
+        message = _message(method, params)
         context = self._under_way[-1] if self._under_way else None
         if context is not None and method not in _TO_ALL:
             await context.session.send_notification(message, related_request_id=context.request_id)
@@ -189,12 +189,12 @@ class RequestPeer:
 
     async def on_notification(self, method: str, params: Mapping[str, Json] | None) -> None:
         if self._context is not None:
-            message = cast("Any", _message(method, params))
+            message = _message(method, params)
             await self._context.session.send_notification(message, related_request_id=self._context.request_id)
 
     async def on_resumed(self) -> None:
         """Do nothing: this version of the protocol has no resumption."""
 
 
-def _message(method: str, params: Mapping[str, Json] | None) -> _Message:
+def _message(method: str, params: Mapping[str, Json] | None) -> Any:
     return _Message(method=method, params=None if params is None else dict(params))

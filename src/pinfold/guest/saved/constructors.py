@@ -31,7 +31,7 @@ def fill_cell(cell: CellType, state: tuple[object]) -> None:
     cell.cell_contents = state[0]
 
 
-def fill_function(function: FunctionType, state: dict[str, Any]) -> None:
+def fill_function(function: FunctionType, state: dict[str, object]) -> None:
     for name, value in state.items():
         setattr(function, name, value)
 
@@ -98,7 +98,7 @@ def _is_compiled(meta: type) -> bool:
     return any(hook is not None and type(hook) not in (FunctionType, staticmethod) for hook in hooks)
 
 
-def fill_class(kind: type, attributes: dict[str, Any]) -> type:
+def fill_class(kind: type, attributes: dict[str, object]) -> type:
     for name, value in attributes.items():
         _set_attribute(kind, name, value)
     return kind
@@ -144,7 +144,7 @@ def make_value(plain: Any, kind: type, value: object) -> object:
     return plain.__new__(kind, value)
 
 
-def fill_instance(made: object, state: tuple[dict[str, Any], dict[str, Any] | None]) -> None:
+def fill_instance(made: object, state: tuple[dict[str, object], dict[str, object] | None]) -> None:
     """Set the attributes by using this same dict object, which others may reference too."""
     object.__setattr__(made, "__dict__", state[0])
     for name, value in (state[1] or {}).items():
@@ -167,7 +167,7 @@ def find_import(path: str) -> object:
     return found
 
 
-def fill_module(made: ModuleType, state: dict[str, Any]) -> None:
+def fill_module(made: ModuleType, state: dict[str, object]) -> None:
     vars(made).update(state)
 
 

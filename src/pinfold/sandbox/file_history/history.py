@@ -320,7 +320,7 @@ class Journal:
     def _open(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
-    def _write(self, *line: Any) -> None:
+    def _write(self, *line: object) -> None:
         if self._is_over:
             return
         if self._fd is None:

@@ -108,8 +108,7 @@ class Versions:
         self._is_going = False
         self._dropped: list[int] = []
         self._aside: set[str] = set()
-        self._crowded: set[str] = set()
-        """Crowded folders that were already reported."""
+        self._crowded: set[str] = set()  # those that were reported
         self._closed = False
         self._effort = Effort(look_s, look_bytes)
         self._seen = WorkspaceScanner(

@@ -10,7 +10,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import NoReturn, TypeAlias
 
 from pinfold.text import first_line
 from pinfold.tools.results import BadCall
@@ -30,7 +30,7 @@ _UNCLEAR_PERCENT = r"\d\s*%\s*[+-]\s|[\w).]\s*[+-]\s*\d[\d_]*\.?\d*\s*%\s*(?:$|\
 _COMMA = r"(?<![\w.(\[,])\d{1,3}(?:,\d{3})+(?![\w,])"
 
 
-def _operators(pairs: str) -> Mapping[type[ast.AST], Callable[..., Any]]:
+def _operators(pairs: str) -> Mapping[type[ast.AST], Callable[..., Number]]:
     """Map syntax nodes to functions of `operator`, from pairs such as `Add:add`."""
     split = [pair.split(":") for pair in pairs.split()]
     return {getattr(ast, node): getattr(operator, function) for node, function in split}
@@ -78,7 +78,7 @@ def _round(number: Number, digits: int | None = None) -> Number:
     return round(number, max(-5_000, min(digits, 5_000)))  # more digits give the same result
 
 
-def _prod(numbers: list[Any]) -> Number:
+def _prod(numbers: list[Number]) -> Number:
     return functools.reduce(lambda made, one: _check_size(made * one), numbers, 1)
 
 
@@ -87,8 +87,8 @@ def _lcm(*numbers: int) -> int:
     return functools.reduce(lambda made, one: int(_check_size(math.lcm(made, one))), numbers, 1)
 
 
-def _statistic(name: str) -> Callable[[list[Any]], Any]:
-    def of(data: list[Any]) -> Any:
+def _statistic(name: str) -> Callable[[list[Number]], Number]:
+    def of(data: list[Number]) -> Number:
         import statistics
 
         return getattr(statistics, name)(data)
@@ -96,7 +96,7 @@ def _statistic(name: str) -> Callable[[list[Any]], Any]:
     return of
 
 
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+_FUNCTIONS: Mapping[str, Callable[..., Number | tuple[Number, ...]]] = {
     **{name: getattr(math, name) for name in _OF_MATH.split()},
     **{name: _statistic(name) for name in ("mean", "median", "mode", "stdev", "pstdev", "variance")},
     **{name: getattr(builtins, name) for name in ("abs", "divmod", "float", "int", "max", "min", "sum")},
@@ -221,7 +221,7 @@ def _call_function(node: ast.Call, depth: int) -> Value:
     given = [_value(one, depth + 1) for one in node.args]
     result = function(*given)
     if isinstance(result, tuple):
-        return [_check_size(one) for one in cast("tuple[Any, ...]", result)]
+        return [_check_size(one) for one in result]
     return _check_size(result)
 
 
@@ -232,7 +232,7 @@ def _number(node: ast.expr, depth: int) -> Number:
     return value
 
 
-def _check_size(value: Any) -> Number:
+def _check_size(value: Number | complex) -> Number:
     if isinstance(value, complex):
         raise BadCall("the result is not a real number")
     if isinstance(value, int) and value.bit_length() > BITS:

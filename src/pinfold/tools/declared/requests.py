@@ -79,7 +79,7 @@ def request_of(
     outline = _outline(http, source, parameters, timeout_s)
     host = outline.to.rpartition(":")[0]
 
-    async def run(**values: Any) -> Result:
+    async def run(**values: object) -> Result:
         if ports.web is None:
             raise BadCall("no other machine can be reached in this session")
         check_values(parameters, values)
@@ -92,9 +92,10 @@ def request_of(
             headers[name] = one.fill(values, secrets=secrets)
             if not (headers[name].isascii() and headers[name].isprintable()):
                 raise BadCall(f"the header {name} may hold plain characters only")
-        limits: dict[str, Any] = {"timeout_s": outline.timeout_s, "max_bytes": http.max_bytes}
         try:
-            fetched = await ports.web.request(outline.method, url, headers=headers, body=body, **limits)
+            fetched = await ports.web.request(
+                outline.method, url, headers=headers, body=body, timeout_s=outline.timeout_s, max_bytes=http.max_bytes
+            )
         except BadCall as error:
             raise BadCall(
                 _without(str(error), secrets), may_have_happened=error.may_have_happened, sent=error.sent
@@ -290,7 +291,7 @@ def _select_steps(value: Json, steps: list[str], so_far: str) -> Json:
     if isinstance(value, dict) and step in value:
         return _select_steps(cast("dict[str, Json]", value)[step], rest, here)
     if isinstance(value, list) and step.lstrip("-").isdecimal():
-        items = cast("list[Any]", value)
+        items = cast("list[object]", value)
         if -len(items) <= int(step) < len(items):
             return _select_steps(items[int(step)], rest, here)
     raise LookupError(repr(here))

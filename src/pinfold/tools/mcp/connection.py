@@ -139,7 +139,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "resources": ("list_resources", "list_resource_templates", "read_resource"),
     "prompts": ("list_prompts", "get_prompt"),
 }
-_SDK_GAVE_UP = ("SSE stream", "Failed to parse", "Unexpected content", "server answered a request", "it answered")
+_SDK_GAVE_UP = ("SSE stream", "Failed to parse", "Unexpected content", "server answered a request")
 """Prefixes of the SDK's own errors for a request that was not answered properly."""
 _LIST_CHANGED = (
     types.ToolListChangedNotification,

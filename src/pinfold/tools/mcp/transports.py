@@ -201,7 +201,8 @@ def _decode(line: bytes) -> types.JSONRPCMessage | None:
     if isinstance(request, bool) or not isinstance(request, int | str):
         return None
     said = f"its answer is not JSON-RPC: {_quote_line(line)}"
-    return types.JSONRPCError(jsonrpc="2.0", id=request, error=types.ErrorData(code=types.PARSE_ERROR, message=said))
+    error = types.ErrorData(code=types.PARSE_ERROR, message=said, data=UNKNOWN)
+    return types.JSONRPCError(jsonrpc="2.0", id=request, error=error)
 
 
 async def _ending(process: Process) -> str:
