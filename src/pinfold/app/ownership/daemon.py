@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Callable, Generator
@@ -42,6 +43,8 @@ _ANSWER_S = 10.0
 _LOOK_AGAIN_S = 0.02
 _STOP_S = 10.0
 """How long sessions may take to close before the process exits anyway."""
+_COLLECT_AFTER = (700, 10, 10)
+"""Python's own thresholds of garbage collection."""
 
 
 class _Held(Struct, frozen=True):
@@ -92,6 +95,9 @@ class Daemon:
             claimed.release()
 
     async def _hold_sessions(self, on_ready: Callable[[], None]) -> None:
+        # Closed sessions leave reference cycles. With the thresholds of a short command, about 1,000 sessions would wait
+        # for the next full collection.
+        gc.set_threshold(*_COLLECT_AFTER)
         async with background() as self._sessions:
             on_ready()
             await self._over.wait()
