@@ -20,16 +20,7 @@ from pinfold.app import OutboundTotal, PageQuery, VariablePage, read_session, su
 from pinfold.app.clients import FileEntry, NoSuchFile, build_history, list_files, open_file, write_file
 from pinfold.app.storage.exports import SessionExport, export_name, save
 from pinfold.events import Action, ActionId, ApprovalRequested, BlobId, Decide, Json, Scope, SessionId
-from pinfold.front.server.endpoints import (
-    BINARY,
-    AnyEndpoint,
-    BadInput,
-    Call,
-    ClientInput,
-    Endpoint,
-    Nothing,
-    attachment,
-)
+from pinfold.front.server.endpoints import BINARY, AnyEndpoint, BadInput, Call, Endpoint, Input, Nothing, attachment
 
 _BLOCK = 1 << 20
 
@@ -58,7 +49,7 @@ async def list_approvals(call: Call[Nothing, Nothing]) -> WaitingList:
     return WaitingList(await anyio.to_thread.run_sync(read))
 
 
-class Answer(ClientInput, kw_only=True, frozen=True):
+class Answer(Input, kw_only=True, frozen=True):
     digest: str
     verdict: Literal["allow", "deny"]
     scope: Scope = "once"
@@ -85,7 +76,7 @@ async def variables(call: Call[Nothing, Nothing]) -> VariableList:
     return VariableList(tuple(await link.query("variables")))
 
 
-class RowsQuery(ClientInput, kw_only=True, frozen=True):
+class RowsQuery(Input, kw_only=True, frozen=True):
     offset: Annotated[int, Meta(ge=0)] = 0
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
     sort: str | None = None
@@ -116,7 +107,7 @@ async def blob(call: Call[Nothing, Nothing]) -> Response:
     return Response(data, media_type=BINARY, headers={"content-disposition": "attachment"})
 
 
-class ExportQuery(ClientInput, kw_only=True, frozen=True):
+class ExportQuery(Input, kw_only=True, frozen=True):
     format: SessionExport = "html"
 
 
@@ -144,7 +135,7 @@ async def export(call: Call[ExportQuery, Nothing]) -> Response:
 # --- workspace files
 
 
-class FolderQuery(ClientInput, kw_only=True, frozen=True):
+class FolderQuery(Input, kw_only=True, frozen=True):
     path: str = ""
 
 

@@ -63,7 +63,7 @@ class Nothing(Struct, frozen=True):
     """No query, or no body."""
 
 
-class ClientInput(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
+class Input(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
     """Base of the types that clients send."""
 
 

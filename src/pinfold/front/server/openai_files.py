@@ -16,8 +16,8 @@ from pinfold.front.server.endpoints import (
     AnyEndpoint,
     BadInput,
     Call,
-    ClientInput,
     Endpoint,
+    Input,
     Nothing,
     UnknownName,
     attachment,
@@ -37,7 +37,7 @@ class FileList(Struct, frozen=True, kw_only=True):
     has_more: bool = False
 
 
-class FilesQuery(ClientInput, kw_only=True, frozen=True):
+class FilesQuery(Input, kw_only=True, frozen=True):
     purpose: str = ""
 
 

@@ -28,7 +28,7 @@ from pinfold.app import ConfigError, background
 from pinfold.app.clients import ServedSessions
 from pinfold.front.http_server import Address, HttpServer
 from pinfold.front.server import agui, contents_api, openai_chat, openai_files, openai_responses, openapi, sessions_api
-from pinfold.front.server.endpoints import AnyEndpoint, Call, ClientInput, Endpoint, Nothing, routes_of
+from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Input, Nothing, routes_of
 from pinfold.front.server.event_stream import SLOW_S
 from pinfold.front.server.gate import CLIENT, Credentials, Gate, error_response
 
@@ -46,7 +46,7 @@ _TRIED = 50
 # --- logging in and downloads
 
 
-class Login(ClientInput, kw_only=True, frozen=True):
+class Login(Input, kw_only=True, frozen=True):
     code: str
 
 
@@ -58,7 +58,7 @@ class Code(Struct, frozen=True):
     code: str
 
 
-class TicketRequest(ClientInput, kw_only=True, frozen=True):
+class TicketRequest(Input, kw_only=True, frozen=True):
     path: str
 
 

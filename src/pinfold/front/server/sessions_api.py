@@ -40,7 +40,7 @@ from pinfold.events import (
     parse_json,
 )
 from pinfold.front.http_server import only_value
-from pinfold.front.server.endpoints import AnyEndpoint, Call, ClientInput, Endpoint, Nothing
+from pinfold.front.server.endpoints import AnyEndpoint, Call, Endpoint, Input, Nothing
 from pinfold.front.server.event_stream import EventStream, stream_events
 
 _LIMIT = 500
@@ -140,7 +140,7 @@ class SessionList(Struct, frozen=True):
     sessions: tuple[SessionRecord, ...]
 
 
-class ListQuery(ClientInput, kw_only=True, frozen=True):
+class ListQuery(Input, kw_only=True, frozen=True):
     search: str = ""
     limit: int = 50
 
@@ -154,7 +154,7 @@ async def list_sessions(call: Call[ListQuery, Nothing]) -> SessionList:
     return SessionList(tuple(map(record_of, await anyio.to_thread.run_sync(store.sessions, limit))))
 
 
-class NewSession(ClientInput, kw_only=True, frozen=True):
+class NewSession(Input, kw_only=True, frozen=True):
     title: str = ""
     model: str | None = None
     mode: Mode | None = None
@@ -190,7 +190,7 @@ async def _record(sessions: ServedSessions, name: str) -> SessionRecord:
     return record_of(stored, status=status)
 
 
-class SessionChange(ClientInput, kw_only=True, frozen=True):
+class SessionChange(Input, kw_only=True, frozen=True):
     title: str | None = None
     model: str | None = None
     mode: Mode | None = None
@@ -212,7 +212,7 @@ async def remove_session(call: Call[Nothing, Nothing]) -> None:
     await call.sessions.remove(call.session)
 
 
-class ForkRequest(ClientInput, kw_only=True, frozen=True):
+class ForkRequest(Input, kw_only=True, frozen=True):
     title: str = ""
     to: int | None = None
     """Continue with the variables as they were after this cell; 0 is the start. Files stay as they are."""
@@ -233,7 +233,7 @@ class Accepted(Struct, frozen=True):
     """Events after this number show the effects of the command."""
 
 
-class SayRequest(ClientInput, kw_only=True, frozen=True, tag_field="kind", tag="Say"):
+class SayRequest(Input, kw_only=True, frozen=True, tag_field="kind", tag="Say"):
     """Begin a turn; an id is chosen if none is given."""
 
     text: str
@@ -241,7 +241,7 @@ class SayRequest(ClientInput, kw_only=True, frozen=True, tag_field="kind", tag="
     images: tuple[Image, ...] = ()
 
 
-class ExecuteRequest(ClientInput, kw_only=True, frozen=True, tag_field="kind", tag="Execute"):
+class ExecuteRequest(Input, kw_only=True, frozen=True, tag_field="kind", tag="Execute"):
     """Run a cell without a model; an id is chosen if none is given."""
 
     code: str
@@ -272,7 +272,7 @@ async def submit_command(call: Call[Nothing, SentCommand]) -> Accepted:
     return Accepted(id_, seq)
 
 
-class UndoRequest(ClientInput, kw_only=True, frozen=True):
+class UndoRequest(Input, kw_only=True, frozen=True):
     to: int | None = None
     what: What = "all"
 
@@ -290,7 +290,7 @@ async def _rewind(call: Call[Nothing, UndoRequest] | Call[Nothing, Nothing], com
     return await rewind(link, command, (await status_now(link)).seq)
 
 
-class EventsQuery(ClientInput, kw_only=True, frozen=True):
+class EventsQuery(Input, kw_only=True, frozen=True):
     after: int = 0
 
 
