@@ -67,6 +67,11 @@ async def test_a_name_that_fits_none_or_several_is_refused(name: str) -> None:
         SessionStore().find(name)
 
 
+def test_without_any_session_it_is_said_how_to_begin_one() -> None:
+    with pytest.raises(NoSuchSession, match="there are no sessions yet; `pinfold` begins one"):
+        SessionStore().find("last")
+
+
 async def test_sessions_are_listed_the_last_used_first_with_what_was_said() -> None:
     await shelve("s_old", days_ago=3)
     await shelve("s_new")

@@ -217,7 +217,9 @@ class SessionStore:
         if _ID.fullmatch(name) and (folder := self.root / name).is_dir():
             return SessionId(name), folder
         everything = self.summaries()
-        if name == "last" and everything:
+        if name == "last":
+            if not everything:
+                raise NoSuchSession("there are no sessions yet; `pinfold` begins one")
             matches = [everything[0][0]]
         else:
             by_title = [folder for folder, summary, _ in everything if summary.named and summary.title == name]
@@ -418,9 +420,6 @@ def list_folder(workspace: Path) -> list[str]:
     return names or ["  (empty)"]
 
 
-_SOCKET = "socket"
-
-
 def clean_up(*, dry_run: bool) -> Iterator[tuple[str, str]]:
     """Remove leftovers that no live process uses. Yield kind and name of each that was removed, or would be."""
     from pinfold.sandbox.kernel.processes import sweep_leftovers
@@ -428,23 +427,23 @@ def clean_up(*, dry_run: bool) -> Iterator[tuple[str, str]]:
     yield from sweep_leftovers(dry_run=dry_run)
     for kind, path in _find_leftovers(SessionStore()):
         if not dry_run:
-            if kind == _SOCKET:
+            if kind == "socket":
                 path.unlink(missing_ok=True)
             else:
                 remove_folder(path)
         yield kind, str(path)
 
 
-def _find_leftovers(shelf: SessionStore) -> Iterator[tuple[str, Path]]:
-    sockets = [*shelf.root.glob("s_*/owner.sock"), *up_dir().glob("*.sock"), *warm_dir().glob("*.sock")]
+def _find_leftovers(store: SessionStore) -> Iterator[tuple[str, Path]]:
+    sockets = [*store.root.glob("s_*/owner.sock"), *up_dir().glob("*.sock"), *warm_dir().glob("*.sock")]
     for socket in sorted(sockets):
         if holder_of(socket.parent) is None:
-            yield _SOCKET, socket
-    for folder in shelf.find_unfinished():
+            yield "socket", socket
+    for folder in store.find_unfinished():
         yield "unfinished session", folder
     for folder in sorted((cache_dir() / "scratch").glob("s_*")):
         # The scratch folder of an existing session is its workspace; it is removed with the session.
-        if not shelf.folder_of(SessionId(folder.name)).exists() and not in_use(folder):
+        if not store.folder_of(SessionId(folder.name)).exists() and not in_use(folder):
             yield "scratch folder", folder
     for folder in find_unfinished():
         yield "unfinished environment", folder
