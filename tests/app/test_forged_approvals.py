@@ -43,7 +43,7 @@ class Session:
 
     async def asked(self, after: str = "") -> ApprovalRequested:
         """The question that waits, another one than `after`."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with self.live.subscribe(0) as feed:
                 async for item in feed:
                     event = item.event if isinstance(item, Entry) else item
@@ -52,7 +52,7 @@ class Session:
         raise AssertionError("the session ended")
 
     async def finished(self) -> ActionFinished:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with self.live.subscribe(0) as feed:
                 async for item in feed:
                     if isinstance(item, Entry) and isinstance(item.event, ActionFinished):

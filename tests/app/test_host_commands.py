@@ -67,7 +67,7 @@ async def test_no_leftover_process_swaps_a_script_between_the_question_and_its_e
     ) as agent:
         said = seen(await turn(agent))[1:]
         turns = (workspace / "turns").read_text()
-        with anyio.fail_after(20):  # it is alive, and was only held up
+        with anyio.fail_after(60):  # it is alive, and was only held up
             while (workspace / "turns").read_text() in ("", turns):
                 await anyio.lowlevel.checkpoint()
     assert len(reader.shown) == len(said) == rounds

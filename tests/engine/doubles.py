@@ -75,7 +75,7 @@ from pinfold.tools import Registry, ToolFailed, as_tool
 
 SESSION = SessionId("s_test")
 TURN = TurnId("t1")
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 """No test waits longer than this for anything."""
 E = TypeVar("E", bound=Event)
 

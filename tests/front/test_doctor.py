@@ -20,7 +20,7 @@ from pinfold.sandbox.providers.landlock import landlock_abi
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 Pinfold = Callable[..., Any]
-WAIT = ("--wait", "25")
+WAIT = ("--wait", "100")
 """So that a busy machine is no fault."""
 WORKING = {"user_namespaces": "", "mounts": "", "seccomp": ""}
 REFUSED = {"user_namespaces": "EPERM", "mounts": "EPERM", "seccomp": ""}

@@ -122,7 +122,7 @@ async def test_a_session_comes_from_the_warm_launcher_and_goes_on_without_it(up:
         (launcher,) = launchers_of(up.pid)
         pidfd = os.pidfd_open(launcher)
         await anyio.to_thread.run_sync(ended, up, signal.SIGKILL)
-        with anyio.fail_after(20):
+        with anyio.fail_after(45):
             await anyio.wait_readable(pidfd)
         os.close(pidfd)
         outcome = await session.run("x")

@@ -37,7 +37,7 @@ FINAL = {
 
 
 def model_at(server: Server) -> OpenAIModel:
-    patience = Patience(connect_s=5, first_s=8, idle_s=20)
+    patience = Patience(connect_s=5, first_s=4, idle_s=20)
     return OpenAIModel(name="faulty", base_url=f"{server.url}/v1", model="m", patience=patience)
 
 

@@ -138,7 +138,7 @@ async def test_processes_that_fight_over_a_guarded_file_are_ended_and_lose(
     canary.unlink()
     async with opened(level, workspace) as session:
         outcome = await session.run(FIGHT, timeout_s=20)
-        with anyio.fail_after(20):  # at the latest when the watch has seen enough of it
+        with anyio.fail_after(60):  # at the latest when the watch has seen enough of it
             while not any("guarded" in line for line in (*outcome.notices, outcome.error or "")):
                 await anyio.sleep(0.05)
                 outcome = await session.run("1", timeout_s=20)

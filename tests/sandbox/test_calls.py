@@ -84,7 +84,7 @@ async def interrupted(session: Session, code: str) -> Outcome:
     async def run() -> None:
         outcomes.append(await session.run(code, timeout_s=20, on_call=never))
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await heard.wait()
@@ -272,7 +272,10 @@ async def test_the_calls_of_a_cell_are_bounded_in_bytes_both_ways(
     assert (await session.run(call_all, on_call=host)).status == "ok"
     monkeypatch.setattr("pinfold.sandbox.session.cell_calls.ANSWERS_BYTES", 3500)
     outcome = await session.run(call_all, on_call=host)
-    assert "ToolFailed: a cell can be given 0 MB by tools, and this cell has reached that; continue in another cell" in (outcome.error or "")
+    assert (
+        "ToolFailed: a cell can be given 0 MB by tools, and this cell has reached that; continue in another cell"
+        in (outcome.error or "")
+    )
     monkeypatch.setattr("pinfold.sandbox.session.cell_calls.ANSWERS_BYTES", ANSWERS_BYTES)
     monkeypatch.setattr("pinfold.sandbox.session.channel.CALLS_BYTES", 3500)
     outcome = await session.run(call_all, on_call=host)
@@ -310,7 +313,7 @@ async def test_a_forged_call_is_heard_as_any_other(session: Session, host: Host)
     ],
 )
 async def test_a_forged_call_that_is_none_kills_the_guest(session: Session, host: Host, attack: str, why: str) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         outcome = await session.run(f"{attack}\nwhile True: pass", on_call=host)
     assert (outcome.status, outcome.state_lost or outcome.rolled_back) == ("killed", True)
     assert "its channel was broken" in (outcome.error or "")
@@ -321,7 +324,7 @@ async def test_a_forged_call_that_is_none_kills_the_guest(session: Session, host
 
 @pytest.mark.parametrize("attack", ["forged(1)", "pid = os.fork()\nforged(1)"])
 async def test_a_forged_call_where_nobody_answers_kills_the_guest(session: Session, attack: str) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         outcome = await session.run(f"{attack}\nwhile True: pass")
     assert outcome.status == "killed"
     assert "calls are not served" in (outcome.error or "")
@@ -333,7 +336,7 @@ async def test_a_forged_call_between_cells_kills_the_guest(session: Session, hos
         "def late():\n    go.wait(); time.sleep(0.05); forged(1, id=9)\nthreading.Thread(target=late).start()\ngo.set()"
     )
     outcomes = [await session.run(code, on_call=host)]
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while all(outcome.status == "ok" for outcome in outcomes):
             outcomes.append(await session.run("1"))
     assert outcomes[-1].status == "killed"

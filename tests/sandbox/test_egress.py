@@ -344,7 +344,7 @@ print(tunnel.recv(1000))
 async def test_when_the_proxy_is_gone_it_is_said(places: World, folder: Path, workspace: Path) -> None:
     async with Proxy(Egress(AllowList())).listening(folder / "p"):
         session = await JAILED.open(Spec(workspace=workspace, egress=folder / "p"))
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         outcome = await session.run("import urllib.request; urllib.request.urlopen('http://good.example.org/')")
     await session.close()
     assert "503: Unavailable: the way out of this sandbox is closed" in (outcome.error or "")

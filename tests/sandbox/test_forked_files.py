@@ -131,7 +131,7 @@ async def test_a_secret_that_comes_while_it_is_open_is_masked_in_its_files_too(
         await fork.close()
         fork.release_view()
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         assert (await while_it_waits(session, CALL, act)).status == "ok"
 
 

@@ -88,7 +88,7 @@ async def test_zygotes_are_replaced_and_sessions_of_the_old_one_live_on(workspac
     first = await provider.open(Spec(workspace=workspace))
     seeds = {await value(first, "hash('pinfold')")}
     try:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while len(seeds) < 3:
                 session = await provider.open(Spec(workspace=workspace))
                 seeds.add(await value(session, "hash('pinfold')"))
@@ -119,7 +119,7 @@ async def test_memory_is_bounded_over_all_processes_of_a_session(workspace: Path
         await provider.warm()
         session = await provider.open(spec_in(workspace, memory_bytes=memory))
         try:
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 outcome = await session.run(PROCESSES, timeout_s=10)
             ended = outcome.status == "killed" or int(outcome.value or 0) > 0
             assert ended != is_enough, outcome

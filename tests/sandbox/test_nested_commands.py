@@ -160,7 +160,7 @@ async def stopped_while_it_runs(session: Resumable, code: str, how: Callable[[],
     async def run() -> None:
         outcomes.append(await session.run(code, timeout_s=20, on_call=answer))
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await speaks.wait()
@@ -197,7 +197,7 @@ async def test_interrupts_at_any_moment_leave_the_channel_in_step(session: Resum
 
     for moment in range(60):
         tool, done = Tool(session), anyio.Event()
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(run, tool, done)
                 for _ in range(moment % 20 * 3):
@@ -232,7 +232,7 @@ async def test_a_cell_that_dies_meanwhile_ends_the_command_and_both_are_rolled_b
         "call('sh', script='echo > begun; sleep 60')"
     )
     tool = Tool(session)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         outcome = await session.run(code, on_call=tool)
     assert (outcome.status, outcome.rolled_back) == ("killed", True), outcome
     assert [ended.status for ended in tool.ends] in ([], ["error"])
@@ -252,7 +252,7 @@ async def test_a_command_that_the_tool_gives_up_ends_and_the_call_is_answered(se
         after = await session.command((*SHELL, "echo after"), timeout_s=20)
         return Answer(status="ok", value=after.stdout.decode())
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         outcome = await session.run(f"call('sh'), {IS_FREE.splitlines()[1]}", on_call=answer)
     assert outcome.value == r"('after\n', b'')", outcome
     await in_step(session)
@@ -265,7 +265,7 @@ async def test_a_cancelled_cell_takes_the_command_with_it_and_keeps_its_state(se
         await session.command((*SHELL, HOLDS), timeout_s=50, on_output=lambda _stream, _text: scope.cancel())
         return Answer(status="ok")
 
-    with anyio.fail_after(20), anyio.CancelScope() as scope:
+    with anyio.fail_after(60), anyio.CancelScope() as scope:
         await session.run("x = 5\ncall('sh')", on_call=answer)
     assert scope.cancelled_caught
     assert await value(session, f"{IS_FREE}, x") == "(b'', 5)"
@@ -287,7 +287,7 @@ async def test_a_timer_of_the_programs_own_cuts_the_command_short_and_is_raised_
         f"{RING}try:\n    signal.setitimer(signal.ITIMER_REAL, 0.2)\n    call('sh', script='sleep 60')\n"
         "except TimeoutError as rang:\n    print(rang)"
     )
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         outcome = await session.run(code, on_call=tool)
     assert (outcome.status, outcome.stdout) == ("ok", "rang\n"), outcome
     assert [ended.status for ended in tool.ends] in (["error"], [])  # on a busy machine it rings before the command
@@ -304,7 +304,7 @@ async def test_a_timer_that_rings_while_a_command_is_started_is_no_fault_of_the_
         "subprocess.Popen = slow\ntry:\n    call('sh', script='sleep 60')\n"
         "except TimeoutError as rang:\n    print(rang)\nfinally:\n    subprocess.Popen = Popen"
     )
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         outcome = await session.run(code, on_call=tool)
     assert (outcome.status, outcome.stdout) == ("ok", "rang\n"), outcome
     assert tool.ends[0].stderr == b"it was cut short: TimeoutError\n"
@@ -337,7 +337,7 @@ async def test_a_command_for_a_call_nobody_waits_for_is_told_so(session: Resumab
         f"{RING}try:\n    signal.setitimer(signal.ITIMER_REAL, 1)\n    call('slow')\n"
         "except TimeoutError: print('left', flush=True)\ncall('next')"
     )
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         outcome = await session.run(code, on_call=answer, on_output=on_output)
     assert outcome.value == "'next'", outcome
     assert [(ended.status, ended.code, ended.stdout) for ended in ends] == [("error", None, b"")]
@@ -410,7 +410,7 @@ async def test_a_forged_frame_of_a_command_that_is_none_kills_the_guest(
     session: Resumable, tool: Tool, attack: str, why: str
 ) -> None:
     await session.run(READ)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         outcome = await session.run(f"{CALLS}{attack}\nwhile True: pass", on_call=tool)
     assert (outcome.status, outcome.rolled_back) == ("killed", True), outcome
     assert "its channel was broken" in (outcome.error or "")
@@ -422,7 +422,7 @@ async def test_a_forged_frame_of_a_command_that_is_none_kills_the_guest(
 async def test_a_command_nobody_asked_for_cannot_be_told_of(session: Resumable, attack: str) -> None:
     await session.run(READ)
     for on_call in (None, Tool(session)):
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             outcome = await session.run(f"{attack}\nwhile True: pass", on_call=on_call)
         assert outcome.status == "killed", outcome
 
@@ -440,7 +440,7 @@ async def test_pieces_of_output_are_bounded_and_only_for_whoever_asked(session: 
     assert outcome.value == "True", outcome
     assert sum(map(len, heard)) == 100 << 16
     for attack in ("said(body=b'y' * 65537)", "ran()\nsaid()", "said(command=2)"):
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             outcome = await session.run(f"{CALLS}{attack}\nwhile True: pass", on_call=answer)
         assert outcome.status == "killed", outcome
         await session.run(READ)
@@ -450,12 +450,12 @@ async def test_pieces_of_output_are_bounded_and_only_for_whoever_asked(session: 
 async def test_a_cell_that_never_tells_the_end_holds_up_nobody_for_longer_than_the_limits(session: Resumable) -> None:
     tool = Tool(session, timeout_s=0.2)
     await session.run(READ)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         outcome = await session.run(f"{CALLS}heard('answer')['ok']", timeout_s=30, on_call=tool)
     assert (outcome.status, outcome.value) == ("ok", "True"), outcome
     assert [ended.status for ended in tool.ends] == ["error"]
     assert tool.ends[0].duration_s < 10  # 0.2 + 1 s on a machine that has nothing else to do
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         outcome = await session.run(f"{CALLS}while True: pass", timeout_s=0.2, on_call=tool)
     assert outcome.status == "timeout", outcome
     await in_step(session)
@@ -471,7 +471,7 @@ async def test_an_end_that_comes_too_late_is_dropped_and_the_next_is_heard(sessi
 
     await session.run(READ)
     code = CALLS + "heard('stop')\nheard('nested')\nran(1)\nran(2)\nheard('answer')['ok']"
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         outcome = await session.run(code, on_call=answer)
     assert (outcome.status, outcome.value) == ("ok", "True"), outcome
     assert [ended.status for ended in ends] == ["error", "ok"]

@@ -136,7 +136,7 @@ async def test_large_files_travel_both_ways(session: Session) -> None:
 
 async def test_a_fifo_is_refused_and_not_waited_for(session: Session) -> None:
     await session.run("import os\nos.mkfifo('pipe')")
-    with anyio.fail_after(20):
+    with anyio.fail_after(45):
         with pytest.raises(FileRefused, match="not a regular file"):
             await session.get("pipe")
         with pytest.raises(FileRefused):
@@ -191,7 +191,7 @@ async def test_a_slow_repr_can_be_interrupted(session: Session) -> None:
 
 async def test_a_huge_repr_can_be_interrupted(session: Session) -> None:
     await session.run("huge = [0] * 60_000_000")
-    with anyio.fail_after(20):
+    with anyio.fail_after(45):
         outcome = await session.run("huge", timeout_s=0.1)
     assert (outcome.status, outcome.state_lost) == ("timeout", False)
 

@@ -355,7 +355,7 @@ async def test_a_server_is_ended_with_all_that_it_started(workspace: Path, home:
         with anyio.fail_after(LIMIT_S):
             while sleepers() != 1:  # for an instant after its start a process has no name
                 await anyio.lowlevel.checkpoint()
-    with anyio.fail_after(20):  # killed is not gone yet
+    with anyio.fail_after(60):  # killed is not gone yet
         while sleepers():
             await anyio.lowlevel.checkpoint()
 

@@ -162,7 +162,7 @@ class Talking(ChatContext):
     async def _until(self, command: Command, kind: type[TurnEnded | ActionFinished], id_: str) -> None:
         async with self.link.subscribe(0) as feed:
             await self.link.submit(command)
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 async for item in feed:
                     event = item.event if isinstance(item, Entry) else None
                     if isinstance(event, kind) and id_ == (event.turn if isinstance(event, TurnEnded) else event.id):

@@ -184,7 +184,7 @@ async def _allow(folder: Path) -> None:
     link = RemoteSession(SessionId(folder.name), folder)
     asked: dict[ActionId, ApprovalRequested] = {}
     last = (await link.status()).seq
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with link.subscribe(0) as feed:
             async for item in feed:
                 match item:

@@ -188,10 +188,10 @@ async def test_cancelling_reaches_the_server(workspace: Path, up: Up) -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(endless)
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 await began.wait()
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while "was cancelled" not in up.did:
                 await anyio.sleep(0.02)
         assert text_of(await client.call_tool("up__echo", {"text": "on"})) == "on"

@@ -21,7 +21,7 @@ LIMITS = Limits(start_s=20, unasked=2_000, frame_bytes=1 << 20, reread_s=0.01, f
 async def _called(tools: Registry, name: str) -> tuple[str, bool]:
     """What became of it, and whether it may have been done."""
     try:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             return str((await tools.call(name, {})).value), True
     except ToolFailed as failed:
         return str(failed), failed.may_have_happened

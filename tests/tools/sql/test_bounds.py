@@ -119,7 +119,7 @@ async def test_a_query_that_nobody_waits_for_ends_on_the_server(
     running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%4711%' AND state = 'active' AND pid <> pg_backend_pid()"
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(workers.ask, shop, "SELECT pg_sleep(50), 4711")
-        with anyio.fail_after(20):
+        with anyio.fail_after(45):
             while await anyio.to_thread.run_sync(postgres.ask, running) != "1":
                 pass
         tasks.cancel_scope.cancel()
@@ -133,7 +133,7 @@ async def test_queries_run_side_by_side_up_to_a_number(shop: Source, workers: Wo
     async def one(at: int) -> None:
         told.append((await workers.ask(shop, f"SELECT pg_sleep(0.2), {at} AS at")).told.text)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(45):
         async with anyio.create_task_group() as tasks:
             for at in range(10):
                 tasks.start_soon(one, at)

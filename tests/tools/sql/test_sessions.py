@@ -235,7 +235,7 @@ async def test_the_end_of_a_cell_ends_its_query_on_the_server(
     running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%0815%' AND state = 'active' AND pid <> pg_backend_pid()"
     async with agent_of(workspace, script(cell(code))) as agent, anyio.create_task_group() as tasks:
         tasks.start_soon(turn, agent)
-        with anyio.fail_after(30):
+        with anyio.fail_after(45):
             while await anyio.to_thread.run_sync(postgres.ask, running) != "1":
                 pass
             await agent.interrupt()
