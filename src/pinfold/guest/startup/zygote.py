@@ -1,7 +1,7 @@
 """The zygote: imports the libraries once, then forks a session from itself for each request. Never runs a cell.
 
 A zygote for the lite sessions of one workspace is confined before it starts. Libraries that are installed are imported
-and an IPython shell is made, so that sessions share their memory. After that there is one thread and no open file.
+and used a little, so that sessions share their memory. After that there is one thread and no open file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
 
-from ..cells import import_hooks
+from ..cells import displays, import_hooks, mime_bundle
 from ..cells.runner import seed_generators
 from ..kernel import syscalls
 from ..saved import deserialization, saver
@@ -141,9 +141,22 @@ def warm() -> None:
                 __import__(name)
         with suppress(Exception):
             _use_ipython()
+        with suppress(Exception):
+            _use_pandas()
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def _use_pandas() -> None:
+    """Do what many cells do first: what it imports and allocates would be each session's own, some 6 MB."""
+    pandas = sys.modules["pandas"]
+    frame = pandas.DataFrame({"key": ["a", "b", "a"], "value": [1.0, 2.0, 3.0], "count": [1, 2, 3]})
+    for table in (frame, frame.groupby("key").agg({"value": "mean", "count": "sum"}), frame.describe()):
+        mime_bundle.rich_forms(table)
+        repr(table)
+    repr(frame.groupby("key")["value"].mean().sort_values())
+    repr(frame[frame["value"] > 1].merge(frame, on="key"))
 
 
 def _use_ipython() -> None:
@@ -156,3 +169,4 @@ def _use_ipython() -> None:
         shell.input_transformer_manager.transform_cell("%time x = 1\n!true\n")
     finally:
         sys.modules["__main__"] = keep
+    displays.patch_ipython()
