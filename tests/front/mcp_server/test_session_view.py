@@ -155,7 +155,7 @@ def open_in_host(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
     page = folder / "host.html"
     page.write_text(HOST.read_text("utf-8").replace("PLAN", json.dumps(plan).replace("<", "\\u003c")), "utf-8")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--dump-dom"]
-    own = [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=4000"]
+    own = [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000"]
     done = subprocess.run([BROWSER, *flags, *own, page.as_uri()], capture_output=True, timeout=200, check=False)
     found = re.search(r'id="seen">(.*?)</script>', done.stdout.decode("utf-8", "replace"), re.DOTALL)
     assert found, done.stderr[-2000:]

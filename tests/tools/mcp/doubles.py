@@ -178,4 +178,4 @@ class House:
             on_changed=self.changed.append,
             notice=self.notices.append,
         )
-        return Servers(specs, world, limits)
+        return Servers(specs, world, limits or Limits(start_s=200))
