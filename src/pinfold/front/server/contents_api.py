@@ -119,12 +119,11 @@ async def export(call: Call[ExportQuery, Nothing]) -> Response:
     def write() -> str:
         with NamedTemporaryFile(prefix="pinfold-export-", delete=False) as file:
             path = Path(file.name)
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(path.unlink, missing_ok=True)
             with read_session(folder, session) as (log, damage):
                 save(log, form, path, damage, force=True, embed=True)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+            on_failure.pop_all()
         return str(path)
 
     path = await anyio.to_thread.run_sync(write)

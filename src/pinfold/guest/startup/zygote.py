@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
 
-from ..cells import displays, import_hooks, mime_bundle
+from ..cells import import_hooks, mime_bundle
 from ..cells.runner import seed_generators
 from ..kernel import syscalls
 from ..saved import deserialization, saver
@@ -169,4 +169,3 @@ def _use_ipython() -> None:
         shell.input_transformer_manager.transform_cell("%time x = 1\n!true\n")
     finally:
         sys.modules["__main__"] = keep
-    displays.patch_ipython()

@@ -268,7 +268,7 @@ def _number(said: str, *, whole: bool) -> int | float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise InvalidAnswer("enter a whole number" if whole else "a number is wanted")
+        raise InvalidAnswer("enter a whole number" if whole else "enter a number")
     return number
 
 
