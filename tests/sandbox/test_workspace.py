@@ -228,7 +228,18 @@ def test_programs_that_run_as_root_are_protected_whether_find_works_or_not(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="as above")
+@pytest.mark.parametrize("count", [1, 99, 100, 200])
+def test_they_are_protected_in_a_folder_of_any_size(workspace: Path, count: int) -> None:
+    for number in range(count):
+        (workspace / f"plain{number}").touch()
+    (workspace / "user").touch()
+    (workspace / "user").chmod(0o4755)
+    assert [path for path in found(workspace).protected if path.startswith("/w/")] == ["/w/user"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="as above")
 def test_a_search_that_was_begun_early_serves_one_session_only(workspace: Path) -> None:
+    (workspace / "folder").mkdir()  # otherwise a walk is faster
     for name in ("first", "second"):
         (workspace / name).touch()
         (workspace / name).chmod(0o4755)

@@ -120,7 +120,7 @@ class Server:
         }
         body = (result.value or b"") + (result.error or b"")
         body = b"".join([body, *(data for one in result.displays for data in one.values())])
-        self._only_binds = is_trivial(source)
+        self._only_binds = result.only_binds
         leaves_copy = cell is not None and self._copies is not None
         more = {
             "again": leaves_copy and self._only_binds,

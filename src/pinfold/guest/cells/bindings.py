@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from contextlib import suppress
-from dis import get_instructions
+from opcode import EXTENDED_ARG, opmap
 from types import CodeType
 
 MOST = 20_000
 """The most characters of a cell that is analysed."""
 STATEMENTS = 50
+_STORES = opmap["STORE_NAME"], opmap["STORE_GLOBAL"]
 _OPERATORS = frozenset((ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod))
 _NUMBERS = frozenset((int, float, complex))
 
@@ -61,19 +62,23 @@ class Origins:
 
 def find_bound_names(code: CodeType) -> list[str]:
     """Return the names a cell's own code binds, in any branch of it."""
-    stores = ("STORE_NAME", "STORE_GLOBAL")
-    return [str(one.argval) for one in get_instructions(code) if one.opname in stores]
+    names, high = list[str](), 0
+    for operation, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        if operation in _STORES:
+            names.append(code.co_names[high | low])
+        high = (high | low) << 8 if operation == EXTENDED_ARG else 0
+    return names
 
 
-def is_trivial(source: str) -> bool:
-    """Return whether a cell only binds names, so that it can be run again."""
+def is_trivial(source: str, tree: ast.Module | None = None) -> bool:
+    """Return whether a cell only binds names, so that it can be run again. `tree`: its syntax tree, if known."""
     if len(source) > MOST:
         return False
     try:
-        tree = ast.parse(source)
+        body = (tree or ast.parse(source)).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False  # a magic, or a cell that never ran
-    return len(tree.body) <= STATEMENTS and all(map(_is_plain, tree.body))
+    return len(body) <= STATEMENTS and all(map(_is_plain, body))
 
 
 def _is_plain(statement: ast.stmt) -> bool:

@@ -14,7 +14,7 @@ from types import CodeType, ModuleType
 
 from ..calls import call, is_possible
 from . import displays, import_hooks
-from .bindings import Origins
+from .bindings import Origins, is_trivial
 from .displays import Displays
 from .interrupts import Interrupts
 from .mime_bundle import Forms, cap_text, is_plot, plain_form, rich_forms, show_figures
@@ -49,6 +49,8 @@ class Result:
         """True if a MemoryError that the program did not catch ended the cell."""
         self.missing = ""
         """The package of a module that an import did not find; empty if there is none."""
+        self.only_binds = False
+        """True if the cell only bound names, so it can be run again."""
 
 
 class Engine:
@@ -90,7 +92,9 @@ class Engine:
                 self._interrupts.arm_cell()
                 if begun is not None:
                     begun()
-                result.value = self._show_value(self._execute(source, filename), source)
+                tree = self.parse(source, filename)
+                result.only_binds = isinstance(tree, ast.Module) and is_trivial(source, tree)
+                result.value = self._show_value(self._execute(source, filename, tree), source)
             finally:
                 self._interrupts.disarm()
         except BaseException as raised:
@@ -133,7 +137,8 @@ class Engine:
 
     def run_nested(self, source: str) -> object:
         """Run code that a magic of the running cell holds. Returns its last value, which is not shown."""
-        return self._execute(source, f"<cell {self._count}, inner>")
+        filename = f"<cell {self._count}, inner>"
+        return self._execute(source, filename, self.parse(source, filename))
 
     def parse(self, source: str, filename: str = "<cell>") -> ast.Module | SyntaxError:
         """Return the syntax tree, or the SyntaxError."""
@@ -149,9 +154,8 @@ class Engine:
         except BaseException as stray:
             os.write(2, self._describe_error(stray)[0])
 
-    def _execute(self, source: str, filename: str) -> object:
+    def _execute(self, source: str, filename: str, tree: ast.Module | SyntaxError) -> object:
         self._remember(source, filename)
-        tree = self.parse(source, filename)
         if isinstance(tree, SyntaxError):
             tree = self._translate_cell(source, filename, tree)
         last = tree.body[-1] if tree.body else None

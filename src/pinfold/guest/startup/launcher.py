@@ -26,8 +26,8 @@ from .zygote_handle import FIRST_ID, INNER_ID, LONE_SESSIONS, SpareSession, Zygo
 SESSION_IDS = 60_000
 BUSY_POOL = 2
 """Seeds to keep once hosts have asked more than `LONE_SESSIONS` times, because they will probably ask again."""
-REFILL_AFTER_S = 0.001
-"""Idle time before seeds are made, so that the session just handed out goes first."""
+REFILL_AFTER_S, REFILL_EMPTY_AFTER_S = 0.05, 0.001
+"""Idle time before seeds are made, so that the session just handed out goes first; and if no seed is left."""
 GROUP_AFTER_S = 0.2
 """Idle time before a session made on demand gets a control group: moving it blocks every process start and end."""
 RETRY_AFTER_S = 1.0
@@ -172,7 +172,7 @@ class Launcher:
             send_answer(reply, {}, seed.ends())
             self._events.unwatch(seed.gate.fileno())
             seed.close()
-            self._quiet_at = time.monotonic() + REFILL_AFTER_S
+            self._quiet_at = time.monotonic() + (REFILL_AFTER_S if self._pool else REFILL_EMPTY_AFTER_S)
             if seed.group is None and self._groups is not None:
                 self._ungrouped.append(seed)
         finally:
@@ -231,6 +231,8 @@ class Launcher:
                 seed.group = self._groups.make(f"s{pid}", [pid])
                 seed.group.limit_memory(self._settings["memory"])
                 seed.group.send_accounts(seed.control)
+            if self._owners is not None and seed.is_ahead:
+                self._owners.prepare(seed.outer)
             seed.gate.send(b"1")
         except OSError as error:
             self._discard(seed)

@@ -24,9 +24,17 @@ class Owners:
 
     def __init__(self) -> None:
         self._made: dict[tuple[int, int, int], int] = {}
+        self._last: tuple[int, int] | None = None
+        """The owner of the last mount, who probably owns the next session's workspace too."""
+
+    def prepare(self, outer: int) -> None:
+        """Make the map a future session will probably need; it takes a fork."""
+        if self._last is not None:
+            os.close(self.take(*self._last, outer))
 
     def take(self, uid: int, gid: int, outer: int) -> int:
         """Return a descriptor that the caller must close. A session's mounts with the same owner share one map."""
+        self._last = uid, gid
         if (uid, gid, outer) not in self._made:
             self._made[uid, gid, outer] = _create_mapped_namespace(uid, gid, outer)
         return os.dup(self._made[uid, gid, outer])

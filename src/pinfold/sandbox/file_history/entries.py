@@ -311,6 +311,9 @@ class Changes:
     """States that can no longer be restored, because they were dropped to make room."""
 
 
+NO_CHANGES = Changes()
+
+
 class Missed(Struct, frozen=True, kw_only=True):
     path: str
     why: str
@@ -345,6 +348,8 @@ def coverage_of(
 
 def changes_of(delta: Delta, dropped: list[int], crowded: Collection[str], *, is_cut: bool) -> Changes:
     """`is_cut`: the scan ended early, so there may be more changes."""
+    if not (delta or dropped or crowded or is_cut):
+        return NO_CHANGES
     ends = {path: new if isinstance(new, Uncovered) else old for path, (old, new) in delta.items()}
     return Changes(
         made=tuple(sorted(path for path, (old, _) in delta.items() if old is None)),

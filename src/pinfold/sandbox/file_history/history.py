@@ -93,8 +93,7 @@ class History:
 
     def record_user_change(self, delta: Delta) -> None:
         """Add to the user's changes. A path that is changed back stays among them: the user has chosen its content."""
-        if delta:
-            self.count += 1
+        self.count += 1
         for path, (was, now) in delta.items():
             self.user.delta[path] = (self.user.delta[path][0] if path in self.user.delta else was, now)
             self.user.since[whole(path)] = self.count
@@ -290,8 +289,7 @@ class Journal:
         self._write("read", path, _encode_entry(entry))
 
     def record_user_change(self, delta: Delta) -> None:
-        if delta:
-            self._write("user", _encode_delta(delta))
+        self._write("user", _encode_delta(delta))
 
     def record_found(self, delta: Delta) -> None:
         """Record changes whose author is unknown."""

@@ -248,7 +248,13 @@ class Versions:
 
     @property
     def is_quiet(self) -> bool:
-        return self._seen.is_quiet
+        """True if nothing has happened to any file since the last scan. False while another thread scans."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return self._seen.is_quiet
+        finally:
+            self._lock.release()
 
     def restore(self, to: int) -> Restored:
         """Restore the workspace to its state after cell `to`, back or forward. Keeps the user's own changes."""
@@ -305,9 +311,9 @@ class Versions:
         self._journal.record_found(self._take_changes())
 
     def _note_users(self) -> None:
-        delta = self._take_changes()
-        self._history.record_user_change(delta)
-        self._journal.record_user_change(delta)
+        if delta := self._take_changes():
+            self._history.record_user_change(delta)
+            self._journal.record_user_change(delta)
 
     def _grow(self, cell: int) -> Changes:
         delta = self._take_changes()
@@ -359,9 +365,10 @@ class Versions:
     def _look(self, *, reads: bool = True) -> None:
         if not self._top.is_there:
             raise SandboxUnavailable("the workspace was removed or replaced; undo does not reach its files any more")
-        self._effort.begin(reads=reads)
         try:
-            self._seen.look()
+            if not self._seen.is_quiet:
+                self._effort.begin(reads=reads)
+                self._seen.look()
         finally:
             self._effort.is_over = False
 

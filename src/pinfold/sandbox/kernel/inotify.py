@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import select
 import struct
 from collections.abc import Collection, Container, Iterable, Mapping
 from contextlib import suppress
@@ -44,8 +43,6 @@ class Watch:
         self._most = min(most, int(given) // 4)
         self._events = events
         self.fd = self._check_result(_LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-        self._poll = select.poll()
-        self._poll.register(self.fd, select.POLLIN)
         self._folders: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
         """Without folders that were removed or renamed, so that they count as new when added again."""
@@ -115,7 +112,8 @@ class Watch:
 
     @property
     def is_quiet(self) -> bool:
-        return not self._happened and not self._lost and not self._poll.poll(0)
+        self.collect()
+        return not self._happened and not self._lost
 
     def take_events(self) -> dict[str, int] | None:
         """Return the events since the last call, by path; None if the kernel's queue overflowed."""

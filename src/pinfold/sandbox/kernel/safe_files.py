@@ -69,7 +69,7 @@ class SafeFolder:
 
     def __init__(self, folder: Path, *, one_file_system: bool = True) -> None:
         self._resolve = _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS | (_NO_XDEV if one_file_system else 0)
-        self._folder = folder
+        self._path = str(folder)
         self._fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._opened_up: dict[str, int] = {}
 
@@ -80,7 +80,7 @@ class SafeFolder:
     def is_there(self) -> bool:
         """True if the path still leads to the same folder."""
         try:
-            return os.path.samestat(self._folder.stat(), os.fstat(self._fd))
+            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
         except OSError:
             return False
 
