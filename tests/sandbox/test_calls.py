@@ -222,9 +222,9 @@ async def test_a_forked_process_cannot_call(session: Session, host: Host, fork: 
         (f"call('x', data='x' * {CALL_BYTES})", "ToolRefused: the arguments have 1,048,588 bytes"),
         ("call('x', data={1, 2})", "TypeError: Object of type set is not JSON serializable"),
         ("call('x', data=float('nan'))", "ValueError: Out of range float values"),
-        ("call('')", "ToolRefused: that is no name of a tool"),
-        ("call('\\ud800')", "ToolRefused: that is no name of a tool"),
-        ("call(5)", "ToolRefused: that is no name of a tool"),
+        ("call('')", "ToolRefused: that is not the name of a tool"),
+        ("call('\\ud800')", "ToolRefused: that is not the name of a tool"),
+        ("call(5)", "ToolRefused: that is not the name of a tool"),
     ],
 )
 async def test_what_cannot_be_sent_is_said_in_the_cell(session: Session, host: Host, code: str, why: str) -> None:
@@ -239,7 +239,7 @@ async def test_what_cannot_be_sent_is_said_in_the_cell(session: Session, host: H
 async def test_a_cell_has_so_many_calls_and_the_next_has_them_again(session: Session, host: Host) -> None:
     code = f"for n in range({CALLS}): call('echo')\ncall('one more')"
     outcome = await session.run(code, on_call=host, timeout_s=120)
-    assert (outcome.error or "").endswith("ToolRefused: a cell may make 10,000 calls, and this one has\n")
+    assert (outcome.error or "").endswith("ToolRefused: this cell has made 10,000 calls, the most a cell may make\n")
     assert len(host.asked) == CALLS
     await in_step(session, host)
 
@@ -266,7 +266,9 @@ async def test_the_calls_of_a_cell_are_bounded_in_bytes_both_ways(
     call_all = "for n in range(4): call('x', text='x' * 1000)"
     less = f"import _pinfold_guest.calls as calls\nwas, calls.CALLS_BYTES = calls.CALLS_BYTES, 3500\n{call_all}"
     outcome = await session.run(less, on_call=host)
-    assert (outcome.error or "").endswith("ToolRefused: the calls of a cell may have 0 MB, and these have\n")
+    assert (outcome.error or "").endswith(
+        "ToolRefused: the calls of this cell have reached 0 MB, the most a cell may send\n"
+    )
     assert len(host.asked) == 3
     assert await value(session, "calls.CALLS_BYTES = was; was", host) == str(CALLS_BYTES)
     assert (await session.run(call_all, on_call=host)).status == "ok"
@@ -308,7 +310,7 @@ async def test_a_forged_call_is_heard_as_any_other(session: Session, host: Host)
         ("forged(1, tool='')", "its call is malformed"),
         ("forged(1, status='drop')", "dropped a call that it never made"),
         (f"forge({{'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}}, b' ' * {CALL_BYTES + 1})", "bytes"),
-        ("forge({'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}, b'[]')", "have no names"),
+        ("forge({'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}, b'[]')", "are not a JSON object"),
         ("forge({'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}, b'\\x80\\x04N.')", "not JSON"),
     ],
 )

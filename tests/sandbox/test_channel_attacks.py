@@ -56,8 +56,8 @@ async def prepared(session: Session, code: str = CHANNEL) -> None:
     [
         ("os.write(channel, b'garbage and more garbage')", "announced a frame"),
         ("os.write(channel, struct.pack('<II', 0xFFFFFFFF, 0xFFFFFFFF))", "announced a frame"),
-        ("os.write(channel, struct.pack('<II', 2, 0) + b'{}')", "header is not ours"),
-        ("forge({'id': 99, 'status': 'ok'})", "answered request 99, asked was"),
+        ("os.write(channel, struct.pack('<II', 2, 0) + b'{}')", "header is malformed"),
+        ("forge({'id': 99, 'status': 'ok'})", "answered request 99 instead of"),
         ("forge({'id': own(), 'status': 'refused'})", "answered 'refused'"),
         ("forge({'id': own(), 'status': 'ok', 'value': 10**30})", "do not add up"),
         ("forge({'id': own(), 'status': 'ok', 'value': 99}, b'x')", "do not add up"),

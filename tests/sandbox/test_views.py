@@ -373,8 +373,8 @@ async def test_a_session_that_was_killed_leaves_its_view(workspace: Path, view: 
         ("workspace/in", "must lie outside of the workspace"),
         (".", "must lie outside of the workspace"),
         ("missing", "is not a folder; create it first"),
-        ("full", "is neither empty nor of an earlier session"),
-        ("taken", "another session has the view"),
+        ("full", "must be empty, or hold the view of an earlier session"),
+        ("taken", "another session is using the view"),
     ],
 )
 async def test_a_folder_that_cannot_be_a_view_is_refused(
@@ -393,7 +393,7 @@ async def test_a_workspace_with_another_file_system_in_it_has_no_view(workspace:
     place.mkdir()
     call("mount", "-t", "tmpfs", "x", str(place))
     try:
-        with pytest.raises(SandboxUnavailable, match="an other is a file system of its own"):
+        with pytest.raises(SandboxUnavailable, match="an other is a mount point"):
             await JAILED.open(Spec(workspace=workspace, view=view))
     finally:
         call("umount", str(place))
@@ -419,7 +419,7 @@ async def test_a_file_system_that_cannot_hold_a_view_is_named(workspace: Path, t
 async def test_who_has_no_views_says_so(workspace: Path, view: Path, name: str) -> None:
     provider = provider_named(name)
     assert not provider.capabilities.files_view
-    with pytest.raises(NotSupported, match="no session a private view"):
+    with pytest.raises(NotSupported, match="cannot give a session a private view"):
         await provider.open(Spec(workspace=workspace, view=view))
 
 
@@ -502,5 +502,5 @@ async def test_a_view_is_thrown_away_with_all_that_is_in_it(workspace: Path, vie
     discard(view)
     assert "view" not in names(view.parent)
     assert names(workspace) == []
-    with pytest.raises(SandboxUnavailable, match="is no view of a session"):
+    with pytest.raises(SandboxUnavailable, match="does not hold a session"):
         merge_view(workspace, view)

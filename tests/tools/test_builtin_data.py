@@ -230,7 +230,7 @@ async def test_what_is_no_table_is_said(view: Callable[..., Any], workspace: Pat
     (workspace / "bad.xlsx").write_text("nothing")
     for path, says in {
         "empty.csv": "empty.csv is empty",
-        "a.pdf": "a.pdf is a PDF, and no table",
+        "a.pdf": "a.pdf is a PDF, not a table",
         "bad.json": "bad.json cannot be read as a table",
         "bad.parquet": "bad.parquet cannot be read as a table",
         "bad.xlsx": "bad.xlsx cannot be read as a workbook",

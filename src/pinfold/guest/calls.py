@@ -144,7 +144,7 @@ class Calls:
         if cell.pid != _getpid():
             raise ToolRefused("a forked process cannot call tools; call them where the cell itself runs")
         if type(tool) is not str or not (0 < len(tool) <= TOOL_CHARS and tool.isascii() and tool.isprintable()):
-            raise ToolRefused("that is no name of a tool")
+            raise ToolRefused("that is not the name of a tool")
         body = encode_args(args)
         if len(body) > CALL_BYTES:
             raise ToolRefused(f"the arguments have {len(body):,} bytes; {CALL_BYTES:,} is the most")
@@ -206,10 +206,12 @@ class Calls:
         with self._frames:
             self._check(cell)
             if cell.count == CALLS:
-                raise ToolRefused(f"a cell may make {CALLS:,} calls, and this one has")
+                raise ToolRefused(f"this cell has made {CALLS:,} calls, the most a cell may make")
             cell.size += len(slot.body)
             if cell.size > CALLS_BYTES:
-                raise ToolRefused(f"the calls of a cell may have {CALLS_BYTES >> 20} MB, and these have")
+                raise ToolRefused(
+                    f"the calls of this cell have reached {CALLS_BYTES >> 20} MB, the most a cell may send"
+                )
             cell.count += 1
             cell.unanswered += 1
             slot.number = cell.count

@@ -279,7 +279,7 @@ class Server:
             self._lost = {str(label["name"]) for label in labels if label["status"] == "lost"}
             self._engine.adopt(told["cells"], told["around"]["flags"], told["sources"])
         except Exception as error:  # the program may have forged what it saved
-            raise Refused(f"what was saved makes no sense: {type(error).__name__}: {error}") from error
+            raise Refused(f"the saved state is damaged: {type(error).__name__}: {error}") from error
         return labels
 
     def _replay(self, cells: list[tuple[int, str]]) -> None:

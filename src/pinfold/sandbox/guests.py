@@ -69,9 +69,9 @@ async def open_guest(
 def refuse_extras(spec: Spec, name: str) -> None:
     """Raise NotSupported if the spec asks for a view or egress."""
     if spec.view is not None:
-        raise NotSupported(f"{name} gives no session a private view of the workspace; `namespaces` does")
+        raise NotSupported(f"{name} cannot give a session a private view of the workspace; `namespaces` can")
     if spec.egress is not None:
-        raise NotSupported(f"{name} gives no session a way out to listed hosts; `namespaces` does")
+        raise NotSupported(f"{name} cannot give a session access to listed hosts; `namespaces` can")
 
 
 async def open_saved_state_session(launcher: Launcher, capabilities: Capabilities, spec: Spec) -> GuestSession:
@@ -98,7 +98,7 @@ class _Subprocesses:
 
     async def launch(self) -> Guest:
         if not self._python:
-            raise SandboxUnavailable("this program does not know its own Python (sys.executable is empty)")
+            raise SandboxUnavailable("the path of this program's Python is unknown (sys.executable is empty)")
         if not self._spec.workspace.is_dir():
             raise SandboxUnavailable(f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first")
         command: list[str] = []

@@ -167,7 +167,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
     ("path", "dirs", "says"),
     [
         ("folder", True, "folder is a folder; name a file in it"),
-        ("file/below", True, "file is a file, and no folder to write to"),
+        ("file/below", True, "file is a file, not a folder"),
         ("missing/a", False, "there is no .*missing.*; create_dirs=true makes it"),
         ("fifo", True, "is not a regular file"),
         ("nul\0", True, "cannot hold a NUL"),

@@ -36,7 +36,7 @@ def write(path: str, content: str, create_dirs: bool, dry: bool) -> dict[str, An
     folder = os.path.dirname(full)
     if not os.path.isdir(folder):
         if os.path.lexists(folder):
-            raise Refused(f"{display_path(folder)} is a file, and no folder to write to")
+            raise Refused(f"{display_path(folder)} is a file, not a folder")
         if not create_dirs:
             raise Refused(f"{describe_missing(folder)}; create_dirs=true makes it")
         if not dry:
@@ -64,7 +64,7 @@ def _before(path: str, full: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError:
-        raise Refused(f"{display_path(os.path.dirname(full))} is a file, and no folder to write to") from None
+        raise Refused(f"{display_path(os.path.dirname(full))} is a file, not a folder") from None
     if stat.S_ISDIR(mode):
         raise Refused(f"{display_path(path)} is a folder; name a file in it")
     if not stat.S_ISREG(mode):

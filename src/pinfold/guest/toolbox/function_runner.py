@@ -111,7 +111,7 @@ def _plain(value: object, depth: int) -> Any:
     for method in ("tolist", "item", "isoformat"):  # arrays, their numbers, and dates
         if hasattr(value, method):
             return _plain(getattr(value, method)(), depth + 1)
-    raise Refused(f"the result holds a {type(value).__name__}, which JSON cannot; return plain values")
+    raise Refused(f"the result holds a {type(value).__name__}, which JSON cannot represent; return plain values")
 
 
 OPERATIONS: dict[str, Operation] = {"call": call}

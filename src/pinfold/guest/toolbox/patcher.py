@@ -31,7 +31,7 @@ class Folder:
             self.before[full] = self.now[full] = read(path, resolve_file(path))
         text = self.now[full]
         if text is None:
-            raise Refused(f"the patch has removed {display_path(path)} before it changes it")
+            raise Refused(f"the patch removes {display_path(path)} before it changes it")
         return text
 
     def set(self, path: str, text: Text | None) -> None:

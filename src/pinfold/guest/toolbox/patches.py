@@ -79,7 +79,7 @@ class _UnifiedDiff:
             elif self._is_header():
                 self._plain()
             elif line.startswith("@@ "):
-                raise Refused(f"line {self._at + 1} of the patch: a hunk of no file; begin with --- and +++")
+                raise Refused(f"line {self._at + 1} of the patch: a hunk without a file; begin with --- and +++")
             else:
                 self._at += 1  # text around the patch
 
@@ -139,7 +139,7 @@ class _UnifiedDiff:
             change = Change("update", new if old != new and _is_backup(old, new) else old)
         change.hunks = self._hunks(change.path)
         if not change.hunks:
-            raise Refused(f"the patch says nothing of what changes in {change.path}: no @@ line follows")
+            raise Refused(f"the patch does not say what changes in {change.path}: no @@ line follows")
         self.changes.append(change)
 
     def _hunks(self, path: str) -> list[Hunk]:
@@ -239,11 +239,11 @@ class _BeginPatch:
             if line.strip() == "*** End Patch":
                 break
             if not self._directive(line) and not self._line(line) and line.strip():
-                raise Refused(f"line {number} of the patch belongs to no file: {line[:80]!r}")
+                raise Refused(f"line {number} of the patch does not belong to a file: {line[:80]!r}")
         for change in self.changes:
             change.hunks = [hunk for hunk in change.hunks if hunk.lines]
             if change.kind == "update" and not change.hunks and change.to == change.path:
-                raise Refused(f"the patch says nothing of what changes in {change.path}")
+                raise Refused(f"the patch does not say what changes in {change.path}")
 
     def _directive(self, line: str) -> bool:
         found = _FILE.fullmatch(line.rstrip())

@@ -86,7 +86,7 @@ class Source:
         if what == "a Parquet table":
             return "parquet"
         if what:
-            raise Refused(f"{display_path(name)} is {what}, and no table that can be shown; use python to work with it")
+            raise Refused(f"{display_path(name)} is {what}, not a table; use python to work with it")
         return "json" if head.lstrip()[:1] in (b"{", b"[") else "csv"
 
     def _as_csv(self, head: bytes) -> None:
@@ -210,7 +210,7 @@ class Source:
             return True
         if _LATE in lower and self._once("texts"):
             self.options["all_varchar"] = "true"
-            self.notes.append("types could not be told; all columns are read as text")
+            self.notes.append("column types could not be detected; all columns are read as text")
             return True
         if self._once("lenient"):
             self._lenient()
@@ -344,7 +344,7 @@ def convert_to_csv(path: str, name: str, sheet: str, notes: list[str]) -> tuple[
     except (calamine.CalamineError, OSError) as error:
         raise Refused(f"{display_path(name)} cannot be read as a workbook: {error}") from error
     if not rows:
-        raise Refused(f"{display_path(name)} has no cells with anything in them")
+        raise Refused(f"{display_path(name)} has only empty cells")
     others = [one for one in names if one != sheet]
     more = f"; also {', '.join(others[:SHEETS])}, open them as FILE#SHEET" if others else ""
     notes.append(f"sheet {sheet}{more}")

@@ -53,7 +53,7 @@ def read_protected_file(path: str, workspace: Path) -> bytes | None:
     if content is None:
         return None
     if not isinstance(content, FileContent) or content.data is None:
-        raise FileRefused(f"{path} is no plain file of up to {FILE_BYTES >> 20} MB, and cannot be edited")
+        raise FileRefused(f"{path} is not a regular file of at most {FILE_BYTES >> 20} MB, so it cannot be edited")
     return content.data
 
 
@@ -65,6 +65,6 @@ def write_protected_file(path: str, data: bytes, workspace: Path) -> None:
             stat = workspace.stat()
             now = FileContent(data=None, mode=0o644, owner=(stat.st_uid, stat.st_gid))
         if not isinstance(now, FileContent):
-            raise FileRefused(f"{path} is no plain file, and cannot be written")
+            raise FileRefused(f"{path} is not a regular file, so it cannot be written")
         if not contents.write(path, replace(now, data=data, stamp=None)):
             raise FileRefused(f"{path} could not be written: a parent of it is not a folder")

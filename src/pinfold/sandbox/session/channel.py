@@ -214,7 +214,7 @@ class ReplyReader:
     def feed(self, data: bytes) -> Reply | None:
         """Take received bytes, and return the reply if they complete it. Raises ChannelBroken."""
         if self._id is None:
-            raise ChannelBroken("it spoke without being asked")
+            raise ChannelBroken("it sent data without a request")
         self._buffer += data
         come, at = self._buffer, 0
         while (start := at + LENGTHS.size) <= len(come):
@@ -226,9 +226,9 @@ class ReplyReader:
             end = body + body_size
             if end > len(come):
                 break
-            header = _decode(_header, bytes(come[start:body]), "its header is not ours")
+            header = _decode(_header, bytes(come[start:body]), "its header is malformed")
             if header.id != self._id:
-                raise ChannelBroken(f"it answered request {header.id}, asked was {self._id}")
+                raise ChannelBroken(f"it answered request {header.id} instead of {self._id}")
             if header.status not in BEFORE_THE_END:
                 if len(come) > end:
                     raise ChannelBroken("it answered more than once")
@@ -250,7 +250,7 @@ class ReplyReader:
         if self._on_ran is None or header.command != self._ran + 1 or self._ran == self._commands:
             raise ChannelBroken("it reported the end of a command that was not started")
         if len(body) > RAN_BYTES:
-            raise ChannelBroken(f"it told the end of a command with {len(body)} bytes")
+            raise ChannelBroken(f"it sent {len(body)} bytes at the end of a command")
         ran = command_outcome(body)
         self._ran += 1
         self._on_pieces.pop(self._ran)
@@ -259,7 +259,7 @@ class ReplyReader:
     def _take_piece(self, header: Header, body: bytes) -> None:
         on_piece = self._on_pieces.get(-1 if header.command is None else header.command)
         if on_piece is None or len(body) > PIECE_BYTES:
-            raise ChannelBroken("it told what a command wrote to somebody who did not ask")
+            raise ChannelBroken("it sent output of a command that was not requested")
         on_piece(header.stream, body)
 
     def _take_call(self, header: Header, body: bytes) -> None:
@@ -283,7 +283,7 @@ class ReplyReader:
         except (BadEvent, UnicodeDecodeError) as error:
             raise ChannelBroken("the arguments of its call are not JSON") from error
         if not isinstance(args, dict):
-            raise ChannelBroken("the arguments of its call have no names")
+            raise ChannelBroken("the arguments of its call are not a JSON object")
         self._on_call(GuestCall(number=self._calls, tool=header.tool, args=cast("dict[str, Json]", args)))
 
     def _take_drop(self, header: Header, _body: bytes) -> None:
@@ -304,7 +304,7 @@ class ReplyReader:
         rich = sum(size for forms in header.displays for _, size in forms)
         is_cell = header.value is not None or header.error is not None or bool(header.displays)
         if is_cell and (value < 0 or error < 0 or shown + rich != len(body)):
-            raise ChannelBroken("its texts do not add up")
+            raise ChannelBroken("the lengths in its reply do not add up")
         return Reply(
             status=header.status,
             body=b"" if is_cell else body,
@@ -327,7 +327,7 @@ def _displays(sizes: list[_Forms], body: memoryview) -> tuple[Display, ...]:
         for name, size in forms:
             mime[name], body = bytes(body[:size]), body[size:]
         if len(mime) != len(forms):
-            raise ChannelBroken("it shows one thing twice in the same form")
+            raise ChannelBroken("one of its displays has the same format twice")
         found.append(Display(mime=mime))
     return tuple(found)
 
@@ -335,9 +335,9 @@ def _displays(sizes: list[_Forms], body: memoryview) -> tuple[Display, ...]:
 def command_outcome(body: bytes) -> Ran:
     """Decode the end of a command. Raises ChannelBroken."""
     head, _, output = body.partition(b"\n")
-    ended = _decode(_ended, head, "the end of a command is not told as one")
+    ended = _decode(_ended, head, "its report of a command's end is malformed")
     if ended.out + ended.err != len(output):
-        raise ChannelBroken("the output of a command does not add up")
+        raise ChannelBroken("the lengths of a command's output do not add up")
     outcome = CommandOutcome(
         status=ended.status,
         code=ended.code,
@@ -351,12 +351,12 @@ def command_outcome(body: bytes) -> Ran:
 
 def inventory(body: bytes) -> tuple[Variable, ...]:
     """Decode a list of variables. Raises ChannelBroken."""
-    return _decode(_variables, body, "its list of variables is not one")
+    return _decode(_variables, body, "its list of variables is malformed")
 
 
 def variable_page(body: bytes) -> VariablePage:
     """Decode a page of a variable. Raises ChannelBroken."""
-    page = _decode(_page, body, "its page of a variable is not one")
+    page = _decode(_page, body, "its page of a variable is malformed")
     if any(len(row) != len(page.columns) for row in page.rows):
         raise ChannelBroken("the rows of its page do not fit its columns")
     return page

@@ -277,9 +277,9 @@ async def _hand_socket(guest: Guest) -> socket.socket:
 async def _ask_guest(guest: Guest, op: str, body: bytes, reply_bytes: int, **fields: int) -> bytes:
     end = await guest.ask(op, body, reply_bytes, RESTORE_S, **fields)
     if end is None:
-        raise UndoRefused(f"the state did not come back within {RESTORE_S:g} s")
+        raise UndoRefused(f"the state was not restored within {RESTORE_S:g} s")
     if isinstance(end, Death):
-        raise UndoRefused(f"the state did not come back: {end.how}")
+        raise UndoRefused(f"the state could not be restored: {end.how}")
     if end.status != "ok":
-        raise UndoRefused(f"the state did not come back: {end.body.decode('utf-8', 'replace')}")
+        raise UndoRefused(f"the state could not be restored: {end.body.decode('utf-8', 'replace')}")
     return end.body

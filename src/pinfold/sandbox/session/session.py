@@ -280,7 +280,7 @@ class GuestSession:
             guest = await slot.live_guest()
             kept, branch.slot.guest, branch.slot.is_closed = branch.slot.guest, None, True
             if kept is None or kept.death is not None:
-                raise SandboxUnavailable("the branch has ended; there is nothing left of it to keep")
+                raise SandboxUnavailable("the branch has ended, so it cannot be kept")
             slot.branches.remove(branch.slot)
             await slot.close_branches()
             slot.guest = await adopt_branch(guest, kept)

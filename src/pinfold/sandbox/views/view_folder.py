@@ -53,7 +53,7 @@ class ViewFolder:
             try:
                 _prepare_view(workspace.resolve(), self.path)
             except OSError as error:
-                raise SandboxUnavailable(f"no view can be kept in {self.path}: {error.strerror}; {_USE}") from error
+                raise SandboxUnavailable(f"{self.path} cannot hold a private view: {error.strerror}; {_USE}") from error
             on_failure.pop_all()
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ def load_start(view: Path) -> Seen:
         text = (view / SINCE).read_text(encoding="ascii")
         return {path: Stamp(*stamp) for path, stamp in json.loads(text).items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise SandboxUnavailable(f"{view} is no view of a session: {error}") from error
+        raise SandboxUnavailable(f"{view} does not hold a session's view: {error}") from error
 
 
 def save_start(view: Path, since: Mapping[str, Stamp]) -> None:
@@ -117,7 +117,7 @@ def layer_of(view: Path) -> Layer:
     try:
         return Layer(view / FILES, view.stat().st_uid)
     except OSError as error:
-        raise SandboxUnavailable(f"{view} is no view of a session: {error.strerror}") from error
+        raise SandboxUnavailable(f"{view} does not hold a session's view: {error.strerror}") from error
 
 
 def discard(view: Path) -> None:
@@ -132,12 +132,12 @@ def _check_view(workspace: Path, view: Path) -> Path:
     if place.is_relative_to(top) or top.is_relative_to(place):
         raise SandboxUnavailable(f"the view {str(view)!r} must lie outside of the workspace")
     if not (place / SINCE).exists() and any(place.iterdir()):
-        raise SandboxUnavailable(f"the view {str(view)!r} is neither empty nor of an earlier session")
+        raise SandboxUnavailable(f"the view {str(view)!r} must be empty, or hold the view of an earlier session")
     with closing(SafeFolder(place)) as top_of_view:
         if top_of_view.file_system == _OVERLAYFS:
             raise SandboxUnavailable(f"the view {str(view)!r} lies on overlayfs, which cannot hold one; {_USE}")
     if within := _find_mount_in(str(top)):
-        raise SandboxUnavailable(f"{within} is a file system of its own: a workspace with one has no private views")
+        raise SandboxUnavailable(f"{within} is a mount point; a workspace that contains one cannot have private views")
     return place
 
 
@@ -157,7 +157,7 @@ def _lock_view(view: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(fd)
-        raise SandboxUnavailable(f"another session has the view {str(view)!r}") from error
+        raise SandboxUnavailable(f"another session is using the view {str(view)!r}") from error
     return fd
 
 
