@@ -385,7 +385,7 @@ class Namespaces:
             "pool": self._pool,
             "memory": Limits().memory_bytes,
             "recycle_after": RECYCLE_AFTER,
-            "warm": "later",
+            "warm": "now" if self._pool else "later",
         }
 
 
