@@ -12,9 +12,9 @@ HEAD = """\
 
 Made by `scripts/sandboxes.py`; do not edit.
 
-`--sandbox auto`, the default, tries `namespaces` and proves it: a first session is made to try some twenty ways out on bait
-of ours. Where this machine refuses it, `auto` goes down to `landlock`, proven the same way, and says why and which command
-changes that. Where neither can be had, nothing runs. A sandbox asked for by name is given or refused, never lowered.
+`--sandbox auto`, the default, tries `namespaces` and proves it: a test session tries about twenty ways to escape, with bait files.
+Where this machine refuses it, `auto` falls back to `landlock`, proven the same way, and says why and which command changes
+that. Where neither works, nothing runs. A sandbox asked for by name is given or refused, never lowered.
 `unsafe-local` is never chosen for you.
 
 """

@@ -1,4 +1,4 @@
-"""A picture goes in as base64, is worked on in the session, and comes out as base64 in a page."""
+"""A picture goes in as base64, is changed in the session, and comes out as base64 in a page."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 MAKES = {"Alder": (31_000, 0.13), "Birch": (24_000, 0.17), "Cedar": (42_000, 0.11), "Hazel": (19_000, 0.20)}
-"""By name: what a new one costs, and the share of its value it loses in a year."""
+"""By make: the price of a new car, and the share of its value that it loses in a year."""
 FUELS = {"petrol": 1.0, "diesel": 1.06, "electric": 1.24}
 ROWS = 1500
 NOW = 2026

@@ -21,7 +21,7 @@ QUESTIONS = (
 
 
 async def ask(agent: Agent, question: str) -> int:
-    """Prints one turn as it happens; gives the bytes that went to the model."""
+    """Print one turn as it happens; return the bytes that went to the model."""
     print(f"\nYou: {question}")
     sent = 0
     async for event in agent.stream(question):

@@ -1,4 +1,4 @@
-"""Makes a folder with logs old and new, the same every time but for its date, which is today's."""
+"""Makes a folder with old and new logs, the same every time except that dates count back from today."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AGES = (0, 1, 2, 5, 9, 20, 28, 33, 47, 61, 90, 120, 200, 364)
 
 
 def make(folder: Path, seed: int = 5) -> None:
-    """Whatever was in `folder` is gone."""
+    """Replace the content of `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
     dice, now = random.Random(seed), time.time()
     for service in ("web", "mail", "jobs"):

@@ -24,7 +24,7 @@ def yes(question: str) -> bool:
 
 
 async def approve(approval: Approval) -> bool:
-    """Asks whoever sits here. `shows` is the command as it was understood, and what it would delete."""
+    """Ask the user. `shows` is the command as Pinfold understood it, and what it would delete."""
     print(f"\nasks: {approval.reason}\n{approval.shows.rstrip()}")
     return await asyncio.to_thread(yes, "allow this?")
 

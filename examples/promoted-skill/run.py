@@ -16,7 +16,7 @@ SECOND = "What is the RSI of these prices: 44.3, 44.1, 44.2, 43.6, 44.3, 44.8, 4
 
 
 async def approve(approval: Approval) -> bool:
-    """Here a person reads the source. The example says yes to show what comes next."""
+    """A user would read the source here. The example says yes to show what comes next."""
     print(f"\n{approval.reason}\n\n{approval.shows}\n\nAllow this? yes\n")
     return True
 

@@ -1,4 +1,4 @@
-"""A sandbox for Pinfold from outside of it: every session's interpreter runs in bubblewrap.
+"""A sandbox provider in a package of its own: every session's interpreter runs in bubblewrap.
 
 Namespaces, a read-only system, no network. No system call filter, and secrets in the workspace are not masked.
 """
@@ -28,7 +28,7 @@ class Bubblewrap:
 
 
 def command(bwrap: str, spec: Spec, program: GuestProgram) -> Sequence[str]:
-    """Ctrl-C reaches the whole process group: bwrap must live through it, only the guest listens."""
+    """Return the command line. Ctrl-C reaches the whole process group: bwrap ignores it, the guest handles it."""
     outside = ["env", "--ignore-signal=INT", "prlimit", f"--data={spec.limits.memory_bytes}", "--core=0"]
     shown = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - inside
     for path in SYSTEM:

@@ -1,4 +1,4 @@
-"""Writes cities.json, the same every time. Neither weather nor traffic is real; the file is in the public domain (CC0)."""
+"""Writes cities.json, the same every time. Weather and traffic are made up; the file is in the public domain (CC0)."""
 
 from __future__ import annotations
 

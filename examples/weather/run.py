@@ -21,7 +21,7 @@ class Weather(TypedDict):
 
 
 def known(city: str) -> dict[str, str | int]:
-    """A real one would ask a service here; tools run on your side, and may."""
+    """A real tool would ask a service here. It could: tools run outside the sandbox."""
     cities: dict[str, dict[str, str | int]] = json.loads((HERE / "cities.json").read_text(encoding="utf-8"))
     if city not in cities:
         raise LookupError(f"nothing is known of {city!r}; there are {', '.join(cities)}")

@@ -220,7 +220,7 @@ def test_an_imported_session_chooses_nothing_and_starts_nothing(
     copy = pinfold("fork", session).out.strip()
     for one in (session, copy):
         refused = pinfold("resume", one)
-        assert_one_line(refused, 2, "no model is configured")
+        assert_one_line(refused, 2, "this session has no model yet")
         done = pinfold("resume", one, *LOCAL, "--json", "--model", script({"text": "mine"}), "go")
         assert (done.code, done.events[-1]["text"]) == (0, "mine")
         whole = pinfold("export", one, "--to", "jsonl")

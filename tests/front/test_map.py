@@ -94,7 +94,7 @@ def test_what_is_configured_is_drawn_and_what_is_unplugged_is_gone(
     assert edges[first, "model:gpt-5-pro"] == "if it is stuck"
     assert nodes["place:api.openai.com:443"][0] == "api.openai.com:443"
     assert nodes[f"place:{first.removeprefix('model:')}"][0] == "this machine"
-    assert nodes["sandbox"] == ("sandbox: namespaces", ["auto takes namespaces", "proven full"])
+    assert nodes["sandbox"] == ("sandbox: namespaces", ["auto takes namespaces", "full isolation verified"])
     assert nodes["tools:web"][1] == ["1 tool", "fetch"]
     assert nodes["tools:tools"][1][:2] == ["1 tool", "heron"]
     assert nodes["mcp:birds"][1] == ["MCP over stdio", "not seen yet", "not trusted"]

@@ -293,7 +293,7 @@ def report_findings(report: Report, asked: tuple[str, ...]) -> Iterator[Finding]
         yield _sandbox_finding(checked, is_wanted=checked.name in asked or not works)
     if report.auto:
         taken = next((one for one in report.sandboxes if one.name == report.auto), None)
-        level = f", which is {taken.level}" if taken else ""
+        level = f" ({taken.level} isolation)" if taken else ""
         yield Finding("auto", words=f"takes {report.auto}{level}")
     yield Finding("kernel", words="; ".join(_describe_kernel(report.kernel)))
 

@@ -192,7 +192,7 @@ async def _sandbox(drawing: _MapBuilder, loaded: Loaded, options: Options) -> No
     checked = await _probe_sandbox(wanted, python)
     is_fine = checked.status == "proven"
     asked = f"{wanted} takes {checked.name}" if wanted != checked.name else "by name"
-    how = f"proven {checked.level}" if is_fine else checked.cause or checked.status
+    how = f"{checked.level} isolation verified" if is_fine else checked.cause or checked.status
     name, is_broken = f"sandbox: {checked.name}", any(one.standing == "fault" for one in said)
     drawing.add("sandbox", "sandbox", name, (asked, how), faulty=not is_fine, after=_ENGINE, words="runs code in")
     title, lines = f"Python {checked.environment.get('python', '')}", (str(python or ""), *(one.cause for one in said))

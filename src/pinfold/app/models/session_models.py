@@ -165,7 +165,7 @@ def select_models(
     if wanted is not None and not isinstance(wanted, str):
         return SessionModels(model=wanted, fallbacks=others, escalate=stronger, notices=tuple(missing))
     name = full_name(wanted or past)
-    model: Model = NoModel(name, ConfigError("no model is configured; name one with --model"))
+    model: Model = NoModel(name, ConfigError("this session has no model yet; name one with --model"))
     if name:
         said = (entry.event for entry in entries)
         served = [

@@ -106,7 +106,7 @@ def trust(found: ProjectFiles) -> None:
     for name, why in found.odd.items():
         raise ConfigError(f"{printable_line(name)} cannot be trusted: {why}; change it or take it away, then try again")
     if not found.files:
-        raise ConfigError(f"nothing in {found.workspace} would be obeyed, so there is nothing to trust")
+        raise ConfigError(f"there is nothing to trust in {found.workspace}")
     at = datetime.now(UTC).isoformat(timespec="seconds")
     with hold_file_lock(_path()):
         grant = _Grant(digest=found.digest, files=found.digests, at=at)

@@ -218,8 +218,8 @@ def _conclusions(found: DetectedSetup) -> Iterator[tuple[str, str]]:
     if found.offer:
         yield ("if you agree", f"{found.offer.model}: what you type and what code prints goes to {found.offer.to}")
     if found.builtin_size:
-        yield "or here", f"builtin, {found.builtin_size}: pinfold model pull builtin"
-    yield "or first", "pinfold demo: a recorded model, a real sandbox, no key"
+        yield "on this machine", f"builtin, {found.builtin_size}: pinfold model pull builtin"
+    yield "without a model", "pinfold demo: a recorded model, a real sandbox, no key"
 
 
 def _row(label: str, text: str, width: int) -> list[str]:

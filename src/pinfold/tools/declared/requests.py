@@ -245,7 +245,8 @@ def _secrets(outline: Outline, ports: Ports, host: str) -> dict[str, str]:
     for name in {name for one in outline.headers.values() for name in one.secrets}:
         value = ports.secret(name, host) if ports.secret else None
         if not value:
-            raise BadCall(f"the secret {name} is not set for {host}; the user can set it: pinfold secret set {name}")
+            fix = f"pinfold secret set {name} --host {host}"
+            raise BadCall(f"the secret {name} is not set for {host}; the user can set it: {fix}")
         found[name] = value
     return found
 

@@ -44,7 +44,8 @@ def _tell(text: str) -> None:
 def list_(as_json: bool) -> None:
     """List servers: where each runs, its tools, its last failure. Starts none of them."""
     named = mcp.load_servers_for(current_folder())
-    for one in mcp.list_servers(named.specs):
+    listed = mcp.list_servers(named.specs)
+    for one in listed:
         if as_json:
             click.echo(plain_json(_fields(one)))
             continue
@@ -53,6 +54,8 @@ def list_(as_json: bool) -> None:
             click.echo(f"    {line}")
     for line in named.faults:
         _tell(line)
+    if not (listed or named.faults or as_json):
+        _tell("No MCP servers. Add one: pinfold mcp add NAME (URL | -- COMMAND)")
 
 
 def _fields(one: mcp.ServerListing) -> dict[str, Json]:

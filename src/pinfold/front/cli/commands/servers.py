@@ -232,7 +232,7 @@ def _model_or_none(workspace: Path | None, flags: Flags) -> str | None:
     try:
         return choose_model_name(workspace, flags)
     except ConfigError as error:
-        tell(f"pinfold: no model yet: {error}")
+        tell(f"pinfold: {error}")
         return None
 
 

@@ -208,7 +208,7 @@ def set_(name: str, hosts: tuple[str, ...], header: str) -> None:
 def list_(as_json: bool) -> None:
     """List names, hosts and where each secret is stored; never a value."""
     rows = ((one, f"{one.name:<24} {one.where:<8} {_hosts(one)}") for one in trust.Secrets().all())
-    show_rows(rows, as_json=as_json)
+    show_rows(rows, as_json=as_json, nothing="No secrets. Store one: pinfold secret set NAME --host HOST")
 
 
 @secret_command.command("rm")
