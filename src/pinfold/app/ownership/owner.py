@@ -170,22 +170,8 @@ def _difference(options: Options, standing: SessionStatus) -> str | None:
     return None
 
 
-async def rename(folder: Path, session: SessionId, title: str) -> None:
-    """Give a session a name, through its owner if it has one."""
-    await _change(folder, session, Rename(title=title))
-
-
-async def configure(folder: Path, session: SessionId, *, checkpoints: bool) -> None:
-    """Turn git checkpoints on or off, through the session's owner if it has one."""
-    await _change(folder, session, Configure(checkpoints=checkpoints))
-
-
-async def revoke(folder: Path, session: SessionId, pattern: str) -> None:
-    """Revoke a grant of a session, through its owner if it has one."""
-    await _change(folder, session, Configure(revoke=(pattern,)))
-
-
-async def _change(folder: Path, session: SessionId, change: Rename | Configure) -> None:
+async def configure(folder: Path, session: SessionId, change: Rename | Configure) -> None:
+    """Change the name, the checkpoints or the grants of a session, through its owner if it has one."""
     claimed = claim(folder)
     if claimed is None:
         await RemoteSession(session, folder).submit(change)

@@ -27,9 +27,6 @@ ReadBlob: TypeAlias = Callable[[events.BlobId], bytes]
 """Reads a blob. Raises PinfoldError if it is missing."""
 Standing: TypeAlias = Literal["kept", "undone", "not run"]
 """Whether the effects of a cell or call are in force, were undone, or never happened."""
-_Talk: TypeAlias = (
-    events.UserSpoke | events.ModelReplied | events.TurnEnded | events.TurnFailed | events.TurnInterrupted
-)
 _TELLING = ("command", "path", "url", "pattern", "query", "text")
 _ANSWER = "answer"
 UNTITLED = "Untitled session"
@@ -93,6 +90,11 @@ class Step(Struct, frozen=True, kw_only=True):
     text: str = ""
     files: tuple[str, ...] = ()
     """Changes to workspace files, such as `added report.csv`."""
+
+    @property
+    def how(self) -> str:
+        """The outcome in words."""
+        return self.outcome.replace("_", " ") or "no end"
 
 
 class Cell(Struct, frozen=True, kw_only=True):
@@ -258,14 +260,6 @@ class _TranscriptBuilder:
                 self._add_action(event)
             case events.ActionStarted() | events.ActionDenied() | events.ActionFinished() as event:
                 self._update_action(event)
-            case (
-                events.UserSpoke()
-                | events.ModelReplied()
-                | events.TurnEnded()
-                | events.TurnFailed()
-                | events.TurnInterrupted() as event
-            ):
-                self._add_talk(entry, event)
             case events.SessionChanged(title=title):
                 self.title = title or self.title
             case events.SessionRewound(forgotten=forgotten, recalled=recalled) as event:
@@ -282,14 +276,14 @@ class _TranscriptBuilder:
             case events.Noticed(text=text):
                 self.add_note(entry, "notice", text)
             case _:
-                pass
+                self._add_talk(entry)
 
-    def _add_talk(self, entry: events.Entry, event: _Talk) -> None:
-        match event:
+    def _add_talk(self, entry: events.Entry) -> None:
+        match entry.event:
             case events.UserSpoke(text=text, images=images, turn=turn):
                 seen = tuple(form_of(one.mime, data) for one in images if (data := self._read(one.blob)) is not None)
                 self._add(entry.seq, Prompt(text=clean_text(text), images=seen), turn)
-            case events.ModelReplied(text=text, model=model, turn=turn):
+            case events.ModelReplied(text=text, model=model, turn=turn) as event:
                 self.models.append(presentable_line(model))
                 said = remove_code(event)
                 self._last_words[turn] = text
@@ -302,6 +296,8 @@ class _TranscriptBuilder:
                 self.add_note(entry, "failed", error, turn)
             case events.TurnInterrupted(reason=reason, turn=turn):
                 self.add_note(entry, "interrupted", reason, turn)
+            case _:
+                pass
 
     def _add(self, key: object, item: Item, turn: events.TurnId | None) -> None:
         self._items[key] = item
