@@ -86,6 +86,7 @@ class ConfiguredDatabases:
         self._folders = tuple(map(str, folders))
         self._about_to_read = about_to_read
         self.workers = Workers()
+        self.close = self.workers.close
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -119,9 +120,6 @@ class ConfiguredDatabases:
         from pinfold.tools.sql.tools import sql_tools
 
         return sql_tools(self, self.workers)
-
-    async def close(self) -> None:
-        await self.workers.close()
 
 
 def keep_passwords(data: Mapping[str, DataConfig]) -> None:

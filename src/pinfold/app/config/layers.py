@@ -152,8 +152,7 @@ class _Layers(msgspec.Struct):
             dotted = where.rstrip("`")
             raise self._error(dotted, f": {message}") from error
         for dotted in (*_LIMITS, "sessions.keep_days", "sessions.quota_gb"):
-            section, key = dotted.split(".")
-            value = getattr(getattr(config, section), key)
+            value = config.get(dotted)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise self._error(dotted, f" must be more than 0 and finite, not {value}")
         try:
@@ -222,7 +221,7 @@ def _project_limits(given: Values, path: Path, above: Config) -> Values:
             dotted = f"{section}.{key}"
             if dotted not in (*_LIMITS, *_ADDED):
                 raise ConfigError(f"{path}: a project may not set {dotted}; put it into {config_file()}")
-            ceiling = getattr(getattr(above, section), key)
+            ceiling = above.get(dotted)
             if dotted in _ADDED and isinstance(value, list):
                 content[key] = [*ceiling, *cast("list[Json]", value)]
             elif not isinstance(value, int | float) or (ceiling is not None and value > ceiling):

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.app.session.agent_tools import START
-from pinfold.app.session.egress import NETWORK, Flows, SessionEgress
+from pinfold.app.session.egress import NETWORK, QUESTION, Flows, SessionEgress
 from pinfold.app.session.protected_files import find_protected_file, plan_edit
 from pinfold.app.trust.named_files import MOST, describe_named_files, files_named
 from pinfold.app.trust.privacy import Privacy
@@ -39,7 +39,6 @@ COMMAND = 20_000
 _SAYS = 200
 """Longest tool description shown with a question, in characters."""
 SHELL = "shell"
-QUESTION = "ask_user"
 PROMOTE = "promote_skill"
 _PROMOTING = "this function would become one of your tools, in this and all later sessions{}"
 _OUTSIDE = ". This session has read outside text, so read the code with care"

@@ -257,6 +257,15 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     def is_exposed(self) -> bool:
         return self.privacy.is_exposed
 
+    @property
+    def is_private(self) -> bool:
+        """True if the session may hold private data."""
+        return self.privacy.is_exposed or self.state().private
+
+    def is_untrusted(self) -> bool:
+        """Return True if the session has read outside text, including what a sub-agent's code fetched through it."""
+        return self.judging.has_met_outside_text or self.state().untrusted
+
     async def _call(self, action: CallTool, what: ActionContext) -> Performed:
         if what.cell is None or what.read_only:
             return await self._call_tool(action)

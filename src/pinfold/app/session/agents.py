@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from pinfold.app.session.live_session import LiveSession
 
 logger = logging.getLogger(__name__)
-_QUESTION = "ask_user"
 _BEGIN_S = 10.0
 _STOP_S = 10.0
 _FOLDER = "/tmp/.pinfold-agents"  # noqa: S108 - inside
@@ -139,22 +138,14 @@ class Agents(Struct, kw_only=True):
             untrusted=any(run.untrusted for run in runs),
         )
 
-    def is_untrusted(self) -> bool:
-        """Return True if the session has read outside text, including what a sub-agent's code fetched through it."""
-        return self.runner.judging.has_met_outside_text or self.runner.state().untrusted
-
-    @property
-    def is_private(self) -> bool:
-        return self.runner.privacy.is_exposed or self.runner.state().private
-
     async def take_outside_text(self) -> None:
         """Mark the session and all sub-agents untrusted once one of them reads outside text: they share a sandbox."""
-        if not self.is_untrusted():
+        if not self.runner.is_untrusted():
             await self.runner.note_outside_text()
 
     async def take_taint(self, live: LiveSession) -> None:
         """Copy a sub-agent's taint to the session, however it ended: what it read may be in the shared sandbox."""
-        if live.is_exposed:
+        if live.is_private:
             self.runner.privacy.mark_exposed()
         if live.is_untrusted:
             await self.take_outside_text()
@@ -316,7 +307,7 @@ class _Child(Struct, kw_only=True):
                 variables=inventory(variables),
             )
             async with agents.open_child(place, SessionId(run.session), options) as live:
-                live.share_taint(agents.is_untrusted, agents.take_outside_text, private=agents.is_private)
+                live.share_taint(agents.runner.is_untrusted, agents.take_outside_text, private=agents.runner.is_private)
                 try:
                     await self._follow(live, run, text, options.budget)
                     await branch.variables()  # raises if the fork's process is gone, whatever the model answered
@@ -385,10 +376,10 @@ class _Child(Struct, kw_only=True):
             return
         asked = waiting.asked
         if asked.question:
-            question, options = f"The sub-agent {name} asks: {asked.reason}", list(asked.options)
+            question, options = f"The sub-agent {name} asks: {asked.reason}", asked.options
         else:
-            question, options = f"The sub-agent {name}: {asked.reason}\n{asked.shows}\nAllow this?", ["yes", "no"]
-        done = await self.what.call_part(_QUESTION, {"question": question, "options": options}, [])
+            question, options = f"The sub-agent {name}: {asked.reason}\n{asked.shows}\nAllow this?", ("yes", "no")
+        done = await self.what.ask_user(question, options)
         is_answered = done.outcome == "ok"
         is_yes = is_answered and (asked.question or done.observation.strip().casefold() in ("yes", "y"))
         words = done.observation if is_answered else done.error or "no user can be asked"

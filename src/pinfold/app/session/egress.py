@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 FLOW_HOSTS, FLOW_TOOLS = "flows.hosts", "flows.tools"
 """Flags with which the user types flows; they are not keys of the configuration."""
+QUESTION = "ask_user"
 NETWORK = "network"
 """The action of code that opens a connection. The model cannot call it by name."""
 _TURNS = 20
@@ -74,6 +75,9 @@ class ActionContext(Struct, kw_only=True):
                 return await self.on_call(tool, args)
         finally:
             wanted.remove(args)
+
+    async def ask_user(self, question: str, options: Iterable[str]) -> Performed:
+        return await self.call_part(QUESTION, {"question": question, "options": list(options)}, [])
 
     @property
     def sent(self) -> tuple[Sent, ...]:

@@ -131,7 +131,7 @@ class LiveSession:
     @property
     def is_untrusted(self) -> bool:
         """True if the session has read outside text."""
-        return self._runner.judging.has_met_outside_text or self._engine.core.state.untrusted
+        return self._runner.is_untrusted()
 
     @property
     def spent(self) -> tuple[Usage, float | None]:
@@ -144,9 +144,9 @@ class LiveSession:
         self._engine.core.budget = budget
 
     @property
-    def is_exposed(self) -> bool:
+    def is_private(self) -> bool:
         """True if the session may hold private data."""
-        return self._runner.is_exposed or self._engine.core.state.private
+        return self._runner.is_private
 
     def share_taint(
         self, is_untrusted: Callable[[], bool], on_untrusted: Callable[[], Awaitable[None]], *, private: bool
