@@ -128,7 +128,7 @@ class Agent:
         if ephemeral and session is not None:
             raise ConfigError("a session that is kept cannot be ephemeral; leave one of the two out")
         if model is not None and not isinstance(model, str) and not hasattr(model, "stream"):
-            raise ConfigError(f"{model!r} is no model: give a name, or an object with `name` and `stream(request)`")
+            raise ConfigError(f"{model!r} is not a model: give a name, or an object with `name` and `stream(request)`")
         if api_key is not None and not isinstance(model, str):
             raise ConfigError("`api_key` goes with the name of a model: Agent(model=..., api_key=...)")
         self._new_id = new_session_id() if session is None else None

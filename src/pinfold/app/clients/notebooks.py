@@ -91,7 +91,7 @@ def read_notebook(path: Path) -> Notebook:
     try:
         raw = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is no notebook: it is not JSON ({error})") from error
+        raise ConfigError(f"{path} is not a notebook: it is not JSON ({error})") from error
     return _parse_notebook(path, name, raw)
 
 
@@ -115,7 +115,7 @@ def _parse_notebook(path: Path, name: str, raw: Json) -> Notebook:
     try:
         version = convert(raw, _Head).nbformat
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path} is JSON but no notebook: {error}") from error
+        raise ConfigError(f"{path} is JSON but not a notebook: {error}") from error
     if version < 4:
         raise ConfigError(
             f"{path} is of nbformat {version}, from before 2015; convert it: "

@@ -93,7 +93,7 @@ def write_file(workspace: Path, path: str, source: IO[bytes]) -> None:
                 top.give(folder, _FOLDER_MODE, owner, is_folder=True)
         now = top.status(inner)
         if now and not stat.S_ISREG(now.st_mode):
-            raise FileRefused(f"{path} is there already and is not a file")
+            raise FileRefused(f"{path} exists already and is not a file")
 
         def copy(fd: int) -> None:
             with open(fd, "wb", closefd=False) as file:

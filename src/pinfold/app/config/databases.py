@@ -64,7 +64,7 @@ def check_data(name: str, given: DataConfig) -> None:
     except BadAddress as error:
         raise ConfigError(f"{where}.url {error}") from error
     if given.password and not address.hosts:
-        raise ConfigError(f"{where}.password: a {address.kind} file has none; leave it out")
+        raise ConfigError(f"{where}.password: a {address.kind} file has no password; leave it out")
     if "${" in given.password and not _REFERENCE.fullmatch(given.password):
         raise ConfigError(f"{where}.password: write ${{secret:NAME}} and nothing else, or the password itself")
     for key in ("max_rows", "max_mb", "timeout_s"):

@@ -72,9 +72,11 @@ def _find_local_models(there: Reachable, *, any_named: bool) -> list[Finding]:
     for server in there.servers:
         has = join_names([model.id for model in server.models], 3) or "no model"
         if server.needs_key:
-            has = "wants a key"
+            has = "needs a key"
         found.append(Finding(server.kind, words=f"answers at {server.base_url}: {has}"))
-    found += [Finding(key.provider, words=f"{key.variable} is set; it is not asked") for key in there.keys]
+    found += [
+        Finding(key.provider, words=f"{key.variable} is set; the provider is not contacted") for key in there.keys
+    ]
     if found or any_named:
         return found
     cause = "none is configured, none runs here, and no provider's key is set"

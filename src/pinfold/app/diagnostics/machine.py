@@ -91,11 +91,11 @@ def configuration(workspace: Path) -> tuple[Loaded, list[Finding]]:
     except ConfigError as error:
         found = explained_fault("settings", error)
         if "config.toml" in str(error):
-            cause = str(error).removesuffix("; mend it: pinfold config edit")
+            cause = str(error).removesuffix("; fix it: pinfold config edit")
             found = fault("settings", cause, "pinfold config edit")
         return Loaded(config=Config(), origins={}), [found]
     path = config_file()
-    words = f"{path}" if path.exists() else f"the defaults; {path} would change them"
+    words = f"{path}" if path.exists() else f"the defaults; to change them, create {path}"
     return loaded, [Finding("settings", words=words), *_variables(loaded)]
 
 
@@ -124,7 +124,7 @@ def folder(around: CheckContext) -> Iterator[Finding]:
         yield Finding(what, words=f"is trusted: {join_names(names, 4)}")
     elif found.odd:
         odd = [f"{name}: {why}" for name, why in found.odd.items()]
-        yield note(what, join_names(odd, 2), "change it or take it away")
+        yield note(what, join_names(odd, 2), "change or remove it")
     else:
         cause = around.loaded.notice.partition("; see")[0] or "it is not trusted"
         yield note(what, cause, f"look at it, and allow it: pinfold trust {found.workspace}")
@@ -245,7 +245,7 @@ def _open_files() -> Iterator[Finding]:
 def leftovers() -> Iterator[Finding]:
     found = [f"{kind} {name}" for kind, name in clean_up(dry_run=True)]
     if found:
-        cause = f"{len(found)} of a Pinfold that was killed: {join_names(found, 3)}"
+        cause = f"{len(found)} left by a Pinfold that was killed: {join_names(found, 3)}"
         yield note("leftovers", cause, "pinfold cleanup")
     else:
         yield Finding("leftovers", words="nothing was left behind")
@@ -281,9 +281,11 @@ def warm_helper(around: CheckContext) -> Finding:
     if around.config.sandbox.warm == "off":
         words = "switched off ([sandbox] warm)"
     elif helper := running_helper():
-        words = f"process {helper.pid} with {helper.mb} MB; it leaves after 15 idle minutes, or by pinfold up --stop"
+        words = (
+            f"process {helper.pid} with {helper.mb} MB; it ends after 15 idle minutes; end it now: pinfold up --stop"
+        )
     else:
-        words = 'none runs; the next exec, run or chat leaves one ([sandbox] warm = "off": never)'
+        words = 'not running; the next exec, run or chat starts one, unless [sandbox] warm is "off"'
     return Finding("warm helper", words=words)
 
 

@@ -197,7 +197,7 @@ async def _sandbox(drawing: _MapBuilder, loaded: Loaded, options: Options) -> No
     drawing.add("sandbox", "sandbox", name, (asked, how), faulty=not is_fine, after=_ENGINE, words="runs code in")
     title, lines = f"Python {checked.environment.get('python', '')}", (str(python or ""), *(one.cause for one in said))
     drawing.add("python", "sandbox", title.strip(), lines, faulty=is_broken, after="sandbox")
-    trusted = f"obeyed: {join_names(list(loaded.obeyed), 3)}" if loaded.obeyed else ""
+    trusted = f"followed: {join_names(list(loaded.obeyed), 3)}" if loaded.obeyed else ""
     ignored = "its project instructions are ignored" if loaded.notice else ""
     words = "reads and writes" if loaded.config.run.mode != "read-only" else "reads"
     drawing.add(

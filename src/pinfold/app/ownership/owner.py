@@ -108,7 +108,7 @@ async def acquire(folder: Path, session: SessionId, options: Options) -> AsyncGe
     private_dir(folder)
     claimed = claim(folder)
     if claimed is None:
-        raise SessionBusy(f"{session} is in use by process {holder_of(folder)}; end that first or work through it")
+        raise SessionBusy(f"{session} is in use by process {holder_of(folder)}; end that process first")
     begun = False
     try:
         async with open_session(folder, session, options) as live, _serve_clients(live, folder):
@@ -147,14 +147,14 @@ async def connect(folder: Path, session: SessionId, options: Options) -> AsyncGe
         if await remote.answers():
             if began is None and (other := _difference(options, await remote.status())):
                 raise ConfigError(
-                    f"{session} is live with {other}; leave that out, or close the session first "
+                    f"{session} is open with {other}; leave that out, or close the session first "
                     f"(pinfold up --close {session}, or end process {holder_of(folder)})"
                 )
             yield remote
             return
         if anyio.current_time() > give_up_at:
             raise SessionBusy(
-                f"{session} is held by process {holder_of(folder)}, which does not answer; end it or try again later"
+                f"{session} is held by process {holder_of(folder)}, which does not answer; end that process or try again later"
             )
         await anyio.sleep(_LOOK_AGAIN_S)
 

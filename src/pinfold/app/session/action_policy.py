@@ -248,7 +248,7 @@ def _require_showable(text: str, most: int, what: str, instead: str) -> str:
     """Raises NotShown."""
     if len(text) > most:
         raise NotShown(
-            f"{what} is too long to be shown whole ({len(text):,} characters; the limit is {most:,}), "
+            f"{what} is too long to show in full ({len(text):,} characters; the limit is {most:,}), "
             f"so it cannot be approved; {instead}"
         )
     return text
@@ -256,7 +256,7 @@ def _require_showable(text: str, most: int, what: str, instead: str) -> str:
 
 def _why_stopped(action: CallTool, stopped: Stopped) -> str:
     if stopped == "impossible":
-        return "this system cannot hold the command to reading, so it may change files"
+        return "this system cannot run the command read-only, so it may change files"
     names = dict.fromkeys(one.name for one in read_script(str(action.given.get("command", ""))).commands)
     name = f"`{next(iter(names))}`" if len(names) == 1 and "" not in names else "the command"
     return f"{name} tried to change files"
@@ -292,11 +292,9 @@ def _ask_about_change(tool: AnyTool, servers: SessionServers) -> Verdict:
     """Ask about a tool that changed since the user agreed to it: each time, in every mode; no grant covers it."""
     server = tool.server
     if len(servers.difference(server).text) > _SHOWN_DIFFERENCE:
-        return Deny(
-            f"{server} has changed too much to be shown in passing; look at it: pinfold mcp trust {server}", rule=_RULE
-        )
+        return Deny(f"{server} has changed too much to show here; review it: pinfold mcp trust {server}", rule=_RULE)
     return Ask(
-        reason=f"{server} describes {tool.name} otherwise than when you agreed to it; "
-        f"a yes agrees to all that has changed in {server}",
+        reason=f"{server} has changed its description of {tool.name} since you agreed to it; "
+        f"a yes accepts everything that has changed in {server}",
         rule=_RULE,
     )

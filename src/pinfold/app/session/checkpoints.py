@@ -263,7 +263,7 @@ class Checkpoints:
 
         environment = self._repository.environment if self._repository else {}
         if not re.fullmatch(_COMMIT, target):
-            raise CheckpointError(f"{target!r} is no commit")
+            raise CheckpointError(f"{target!r} is not a commit")
         compared = await self._run("compare", (present, target, *secret_pathspecs()), environment)
         if compared.code == _GONE:
             raise CheckpointError(f"its commit {target[:12]} is no longer in the repository")

@@ -174,7 +174,7 @@ class SessionEgress:
                     self._is_open.set()
                     await anyio.sleep_forever()
         except OSError as error:
-            logger.warning("code has no way out: %s", error)
+            logger.warning("code has no network access: %s", error)
             self._is_open.set()
         finally:
             self._socket = None

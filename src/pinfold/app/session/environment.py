@@ -58,7 +58,7 @@ async def python_for_cells(
     """
     if python:
         if make:
-            raise ConfigError(f"sandbox.python is {python}, and nothing is added to that; install the packages there")
+            raise ConfigError(f"packages cannot be added to {python} (sandbox.python); install them there yourself")
         return python_at(python, writable), ""
     if make:
         return (await anyio.to_thread.run_sync(build_environment, packages, abandon_on_cancel=True)).python, ""
@@ -171,7 +171,7 @@ def install_tool(site: Path, python: Path, writable: Sequence[Path]) -> AnyTool:
         except EnvironmentFailed as failure:
             raise BadCall(str(failure)) from failure
         if not added:
-            return f"{package} is there already; import it"
+            return f"{package} is installed already; import it"
         return "installed " + ", ".join(f"{name} {version}" for name, version in added.items())
 
     return Tool(

@@ -241,7 +241,7 @@ class LiveSession:
     async def restore(self, number: int) -> str:
         """Restore the workspace's files from a checkpoint; return the result in words. Raises CheckpointError."""
         if self._engine.is_busy:
-            raise CheckpointError("a cell or a turn is under way; interrupt it, or wait for its end")
+            raise CheckpointError("a cell or a turn is running; interrupt it, or wait for its end")
         return await self._runner.restore(number)
 
     async def is_wanted(self) -> bool:
@@ -283,7 +283,7 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
         entries, state = await anyio.to_thread.run_sync(load, log, damage, limiter=disk)
         if state.opened is None and options.workspace is None:
             why = f"its log was damaged: {damage}" if damage else "it ended before anything was recorded"
-            raise ConfigError(f"{session} cannot go on by itself, {why}; name its folder with --workspace")
+            raise ConfigError(f"{session} cannot be resumed by itself: {why}; name its folder with --workspace")
         await anyio.to_thread.run_sync(log.repair, damage, limiter=disk)
         began = log.seq
         imported = folder is not None and is_imported(folder)

@@ -144,10 +144,10 @@ def refuse_overlap(mounts: Iterable[Mount], workspace: Path) -> None:
     """Raise ConfigError for a mount that lies in the workspace or contains it."""
     for mount in mounts:
         if mount.path.is_relative_to(workspace):
-            raise ConfigError(f"{mount.path} lies in the workspace {workspace} and is there already; leave --mount out")
+            raise ConfigError(f"{mount.path} is in the workspace {workspace} already; leave out --mount")
         if workspace.is_relative_to(mount.path):
             raise ConfigError(
-                f"{mount.path} cannot be mounted: the workspace {workspace} lies in it; mount something smaller"
+                f"{mount.path} cannot be mounted: it contains the workspace {workspace}; mount a smaller folder"
             )
 
 

@@ -97,7 +97,7 @@ def end_holder(folder: Path, who: str, limit_s: float) -> bool:
     until = time.monotonic() + limit_s
     while holder_of(folder) is not None:
         if time.monotonic() > until:
-            raise SessionBusy(f"{who}, process {pid}, does not end; try again later")
+            raise SessionBusy(f"{who}, process {pid}, did not end in time; try again later")
         time.sleep(_TRY_AGAIN_S)
     return True
 

@@ -104,9 +104,9 @@ def trust(found: ProjectFiles) -> None:
         )
     refuse_closed_folders(found.workspace)
     for name, why in found.odd.items():
-        raise ConfigError(f"{printable_line(name)} cannot be trusted: {why}; change it or take it away, then try again")
+        raise ConfigError(f"{printable_line(name)} cannot be trusted: {why}; change or remove it, then try again")
     if not found.files:
-        raise ConfigError(f"nothing in {found.workspace} would be obeyed, so there is nothing to trust")
+        raise ConfigError(f"{found.workspace} has no project instructions, so there is nothing to trust")
     at = datetime.now(UTC).isoformat(timespec="seconds")
     with hold_file_lock(_path()):
         grant = _Grant(digest=found.digest, files=found.digests, at=at)

@@ -227,11 +227,11 @@ class _SandboxedProgram(_Program, ByteSendStream):
             case {"out": str(out), "err": str(err), "full": bool(is_full)} if tool == "relay":
                 pass
             case _:
-                return Answer(status="refused", value="there is nothing to call but relay")
+                return Answer(status="refused", value="only relay can be called here")
         try:
             written, said = out.encode("latin-1"), err.encode("latin-1")
         except UnicodeEncodeError:
-            return Answer(status="refused", value="that is no stream of bytes")
+            return Answer(status="refused", value="the text is not a stream of bytes")
         self.hear(said)
         if written:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the reader is gone

@@ -67,7 +67,7 @@ class Target:
         with contextlib.suppress(FileNotFoundError):
             if not self._is_device:
                 os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
-                raise ConfigError(f"{self.path} is there already: --force writes over it, or {_ELSEWHERE}")
+                raise ConfigError(f"{self.path} exists already: --force overwrites it, or {_ELSEWHERE}")
 
     def write(self, data: bytes, *, force: bool = False, outside: str = "") -> None:
         with self.file(force=force, outside=outside) as file:
@@ -162,7 +162,7 @@ def save(
         told = session_bytes(log, form, damage, beside=beside)
         written = [target.parent / name for name in told.files]
         if written and not force and (taken := [path for path in written if os.path.lexists(path)]):
-            raise ConfigError(f"{taken[0]} is there already: --force writes over it, --embed puts pictures inside")
+            raise ConfigError(f"{taken[0]} exists already: --force overwrites it, --embed puts pictures inside")
         for path, content in zip(written, told.files.values(), strict=True):
             with Target(path, writable, make_folder=True) as picture:
                 picture.write(content, force=force, outside=outside)

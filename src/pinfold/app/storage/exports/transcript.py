@@ -196,7 +196,7 @@ def display_label(number: int, forms: Mapping[str, Form]) -> str:
     """Return a label such as `display 3: image/png 640x480`."""
     best = best_of(forms)
     if best is None:
-        return f"display {number}: not there any more"
+        return f"display {number}: no longer available"
     size = size_of(forms[best].data)
     what = f" {size[0]}x{size[1]}" if size else f" {len(forms[best].data):,} bytes"
     return f"display {number}: {best}{what}"
@@ -222,7 +222,7 @@ def display_form(entries: Iterable[events.Entry], blob: ReadBlob, number: int, m
     wanted = mime or best_of(forms)
     if wanted is None or wanted not in forms:
         named = ", ".join(map(presentable_line, forms)) or "no form at all"
-        raise ConfigError(f"display {number} is not there as {wanted}: it has {named}")
+        raise ConfigError(f"display {number} has no form {wanted}: it has {named}")
     return form_of(wanted, blob(forms[wanted]))
 
 
