@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Protocol, Self, TypeAlias, TypeVar, cast, get_args
+from typing import Self, TypeAlias, TypeVar, cast, get_args
 
 import anyio
 import msgspec
@@ -70,38 +70,6 @@ _FAREWELL_S = 5.0
 """How long clients may take to read one event while the owner shuts down."""
 
 
-Feed: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Entry | Delta]]
-"""An endless stream of events and deltas."""
-
-
-class Link(Protocol):
-    """A session as a front end sees it, in this process or another."""
-
-    session: SessionId
-
-    async def status(self) -> SessionStatus: ...
-
-    async def submit(self, command: Command) -> None: ...
-
-    async def restore(self, number: int) -> str:
-        """Restore the workspace's files from a checkpoint; return a description. Raises PinfoldError."""
-        ...
-
-    async def query(self, what: Listing) -> Json:
-        """Raises PinfoldError."""
-        ...
-
-    async def variable_page(self, name: str, query: PageQuery) -> VariablePage:
-        """Return some rows of a variable. Raises PinfoldError with the reason."""
-        ...
-
-    async def blob(self, id_: BlobId) -> bytes:
-        """Raises BlobMissing."""
-        ...
-
-    def subscribe(self, after: int = 0) -> Feed: ...
-
-
 @asynccontextmanager
 async def acquire(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
     """Own the session and serve its socket. Raises SessionBusy if another process owns it."""
@@ -128,7 +96,7 @@ def acquire_or_open(
 
 
 @asynccontextmanager
-async def connect(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[LiveSession | RemoteSession]:
+async def connect(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[Link]:
     """Connect to the live owner, else let `pinfold up` own the session, else own it here. Raises SessionBusy."""
     give_up_at = anyio.current_time() + _TAKE_OVER_S
     handed, began = False, None
@@ -188,7 +156,7 @@ async def configure(folder: Path, session: SessionId, change: Rename | Configure
 
 
 class RemoteSession:
-    """A session that another process owns."""
+    """A session that another process owns. Its requests raise PinfoldError with the owner's reason."""
 
     def __init__(self, session: SessionId, folder: Path, began: int | None = None) -> None:
         """`began`: the last event before the session was opened, if it was opened for this process."""
@@ -248,6 +216,10 @@ class RemoteSession:
         if isinstance(words := answer.get("refused"), str):
             raise CommandRefused(words)
         return answer
+
+
+Link: TypeAlias = LiveSession | RemoteSession
+"""A session as a front end sees it, in this process or another."""
 
 
 class _RemoteFeed:
