@@ -373,12 +373,12 @@ class Agent:
     @classmethod
     def load(cls, path: str | PathLike[str], **arguments: Any) -> Self:
         """Return an agent that continues a saved session. `arguments` are those of Agent."""
-        shelf = SessionStore()
-        session, _ = shelf.import_session(Path(path))
+        store = SessionStore()
+        session, _ = store.import_session(Path(path))
         try:
             return cls(session=session, **arguments)
         except (PinfoldError, TypeError):
-            shelf.remove(session)
+            store.remove(session)
             raise
 
     def _require_open(self) -> LiveSession:

@@ -45,14 +45,14 @@ class BestOfN:
         options: Options,
         count: int,
         *,
-        shelf: SessionStore | None,
+        store: SessionStore | None,
         show: Callable[[Entry | Delta], None],
         say: Callable[[str], None],
     ) -> None:
-        self._scratch = TemporaryFolder("views") if shelf is None else None
+        self._scratch = TemporaryFolder("views") if store is None else None
         self._show = show
         self._say = say
-        self._branches = [self._branch(options, number, shelf) for number in range(1, count + 1)]
+        self._branches = [self._branch(options, number, store) for number in range(1, count + 1)]
         self._winner: tuple[Branch, str] | None = None
         self._untrusted: set[SessionId] = set()
         """Branches that have read outside text."""
@@ -68,9 +68,9 @@ class BestOfN:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._clear)
 
-    def _branch(self, options: Options, number: int, shelf: SessionStore | None) -> Branch:
+    def _branch(self, options: Options, number: int, store: SessionStore | None) -> Branch:
         session = new_session_id()
-        folder = shelf.folder_of(session) if shelf else None
+        folder = store.folder_of(session) if store else None
         place = folder or (self._scratch.path / session if self._scratch else None)
         settings = dict(options.settings)
         if isinstance(seed := settings.get("seed"), int):

@@ -59,15 +59,15 @@ async def submit_and_follow(
         async with AsyncExitStack() as stack:
             try:
                 link = await stack.enter_async_context(opening())
-                standing = await link.status()
-                feed = await stack.enter_async_context(link.subscribe(standing.seq))
-                command = command_for(standing)
+                status = await link.status()
+                feed = await stack.enter_async_context(link.subscribe(status.seq))
+                command = command_for(status)
                 await link.submit(command)
             except OwnerGone:
                 if attempt == MAX_OWNER_CHANGES:
                     raise
                 continue
-            target = _target_of(command) or standing.turn
+            target = _target_of(command) or status.turn
             yield Submission(link=link, feed=until_end(feed, target), target=target)
             return
 

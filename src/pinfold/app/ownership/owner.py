@@ -127,13 +127,13 @@ async def connect(folder: Path, session: SessionId, options: Options) -> AsyncGe
         await anyio.sleep(_LOOK_AGAIN_S)
 
 
-def _difference(options: Options, standing: SessionStatus) -> str | None:
+def _difference(options: Options, status: SessionStatus) -> str | None:
     """Return the requested option that differs from the live session, in words; None if none does."""
-    if options.workspace is not None and str(options.workspace) != standing.workspace:
+    if options.workspace is not None and str(options.workspace) != status.workspace:
         return "another workspace"
-    if options.data is not None and {name: str(path) for name, path in options.data.items()} != standing.data:
+    if options.data is not None and {name: str(path) for name, path in options.data.items()} != status.data:
         return "other data"
-    if options.mounts is not None and {str(mount.path): mount.writable for mount in options.mounts} != standing.mounts:
+    if options.mounts is not None and {str(mount.path): mount.writable for mount in options.mounts} != status.mounts:
         return "other mounts"
     return None
 
@@ -172,8 +172,8 @@ class RemoteSession:
         return True
 
     async def status(self) -> SessionStatus:
-        standing = self._read(await self._ask({"op": "hello"}), SessionStatus)
-        return standing if self._began is None else msgspec.structs.replace(standing, seq=self._began)
+        status = self._read(await self._ask({"op": "hello"}), SessionStatus)
+        return status if self._began is None else msgspec.structs.replace(status, seq=self._began)
 
     async def submit(self, command: Command) -> None:
         limit_s = _RESTORE_S if isinstance(command, Undo | Rewind | Redo) else _ANSWER_S  # answered when done
@@ -242,18 +242,18 @@ class _RemoteFeed:
 async def _serve_clients(live: LiveSession, folder: Path) -> AsyncGenerator[None]:
     """Serve other processes while the block runs; at the end, finish what they requested."""
     listener = await open_listener(folder / _SOCKET)
-    talks = _Connections(live)
+    connections = _Connections(live)
     try:
         async with listener, background() as tasks:
-            tasks.start_soon(listener.serve, talks.answer)
+            tasks.start_soon(listener.serve, connections.answer)
             yield
             await live.idle()
             (folder / _SOCKET).unlink(missing_ok=True)
             # Serve clients accepted before the unlink; later ones become the owner.
             await live.idle()
-            talks.is_leaving = True
+            connections.is_leaving = True
             live.log.end_subscriptions()
-            await talks.wait_for_readers()
+            await connections.wait_for_readers()
     finally:
         (folder / _SOCKET).unlink(missing_ok=True)
 
@@ -296,8 +296,8 @@ class _Connections:
 async def _respond(live: LiveSession, stream: SocketStream, question: Json, moved: Callable[[], None]) -> None:
     match question:
         case {"op": "hello"}:
-            standing = live.status_after(live.log.seq)
-            await send_line(stream, msgspec.structs.asdict(standing))
+            status = live.status_after(live.log.seq)
+            await send_line(stream, msgspec.structs.asdict(status))
         case {"op": "submit", "command": command}:
             logger.debug("%s: another process submits %s", live.session, command)
             await live.submit(decode_command(command))

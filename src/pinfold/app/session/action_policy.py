@@ -51,7 +51,7 @@ NO_TUNNELS = (
 class ActionPolicy(Struct, kw_only=True):
     registry: Registry
     spec: Spec
-    way: SessionEgress
+    egress: SessionEgress
     privacy: Privacy
     inside: Inside
     handed: frozenset[str] = frozenset()
@@ -79,7 +79,7 @@ class ActionPolicy(Struct, kw_only=True):
         if isinstance(action, CallTool) and action.tool == QUESTION and self.registry.get(QUESTION):
             return _question(action)
         connects = isinstance(action, CallTool) and action.tool == NETWORK
-        if isinstance(action, CallTool) and connects and action.args not in self.way.wanted:
+        if isinstance(action, CallTool) and connects and action.args not in self.egress.wanted:
             return Deny(f"no tool is called {NETWORK!r}; open a connection instead", rule="the way out")
         facts = Facts(effect="once", reach="workspace") if given.stopped else self.facts(action)
         if isinstance(action, CallTool) and facts.leaves:
@@ -153,7 +153,7 @@ class ActionPolicy(Struct, kw_only=True):
         return Facts(effect=tool.effect, reach=reach, target=target, handed=handed, leaves=leaves)
 
     def _network(self, to: Destination | None, effect: Effect, *, handed: bool = False) -> Facts:
-        listed = to is not None and self.way.listed.lists(to)
+        listed = to is not None and self.egress.listed.lists(to)
         return Facts(effect=effect, reach="network", target=str(to or ""), listed=listed, handed=handed, leaves=True)
 
     def destination(self, action: Action) -> Destination | None:

@@ -118,7 +118,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         *,
         read_only: bool = False,
     ) -> Performed:
-        is_part = self.way.is_running
+        is_part = self.egress.is_running
         if self.writer and not is_part:
             self.writer.begin_action()
             await self._check_for_outside_text()
@@ -127,7 +127,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
             on_output=on_output,
             cell=cell,
             cleared=frozenset(filter(None, [self.judging.destination(action)])),
-            wanted=self.way.wanted,
+            wanted=self.egress.wanted,
             # A workspace that cannot be written needs no further protection.
             read_only=read_only and (self.spec.writable or any(one.writable for one in self.spec.mounts)),
         )
@@ -183,7 +183,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         if self.skills and reads:
             await self.skills.write_files()
         # The connections of a call from a cell are tracked by that cell.
-        async with nullcontext() if self.way.is_running else self._track_egress(what, reads=reads):
+        async with nullcontext() if self.egress.is_running else self._track_egress(what, reads=reads):
             with action_scope(what):
                 performed = await (self._run(id_, action, what) if is_cell else self._call(action, what))
         if is_cell:
@@ -195,14 +195,14 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     async def _track_egress(self, what: ActionContext, *, reads: bool) -> AsyncGenerator[None]:
         """Close all connections at the end of an action that may have read the user's files, however it ends."""
         if reads and self.privacy.about_to_read():
-            await self.way.disconnect_all()  # they were allowed while the session held no private data
+            await self.egress.disconnect_all()  # they were allowed while the session held no private data
 
         def must_disconnect() -> bool:
             if reads:
                 self.privacy.note_own_files()
             return reads and self.privacy.holds
 
-        async with self.way.track_action(what, cut=must_disconnect):
+        async with self.egress.track_action(what, cut=must_disconnect):
             yield
 
     async def _run(self, id_: ActionId, action: RunCell, what: ActionContext) -> Performed:

@@ -157,7 +157,7 @@ class Agents(Struct, kw_only=True):
         for task in tasks:
             check_model(task.model, self.core.model.name, self.options.calling)
         # As at the end of a cell: what a model reads from here on must not leave through open connections.
-        await self.runner.way.disconnect_all()
+        await self.runner.egress.disconnect_all()
         session = await self.runner.ensure_session()
         if not isinstance(session, Forkable) or not session.capabilities.fork:
             raise NotSupported("sub-agents need a sandbox that can fork a live session, such as namespaces")

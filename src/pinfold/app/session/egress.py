@@ -84,21 +84,21 @@ class ActionContext(Struct, kw_only=True):
         return tuple(Sent(to=str(to), out=out, back=back) for to, (out, back) in self.moved.items())
 
 
-_doing: ContextVar[ActionContext | None] = ContextVar("doing", default=None)
+_current: ContextVar[ActionContext | None] = ContextVar("current_action", default=None)
 
 
 def current_action() -> ActionContext | None:
-    return _doing.get()
+    return _current.get()
 
 
 @contextmanager
 def action_scope(what: ActionContext) -> Generator[None]:
     """Make this the `current_action` inside the context."""
-    token = _doing.set(what)
+    token = _current.set(what)
     try:
         yield
     finally:
-        _doing.reset(token)
+        _current.reset(token)
 
 
 class Flows(Struct, frozen=True, kw_only=True, dict=True):
@@ -200,10 +200,10 @@ class SessionEgress:
             yield
             return
         self._running, what.moved, self._between = what, self._between, {}
-        told = False
+        has_returned = False
         try:
             yield
-            told = True
+            has_returned = True
         finally:
             if self._proxy is not None:
                 self._proxy.report()
@@ -211,7 +211,7 @@ class SessionEgress:
             if cut():
                 with anyio.CancelScope(shield=True):
                     await self.disconnect_all()
-            if told:
+            if has_returned:
                 _add_all(what.moved, self._between)
                 self._between = {}
             else:

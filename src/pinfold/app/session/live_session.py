@@ -290,21 +290,21 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
         # An imported log must not choose where and how code runs on this machine.
         past = None if imported or state.opened is None else msgspec.structs.replace(state.opened, mode=state.mode)
         options = fill_from_past(options, past, folder)
-        ground = await resolve_sandbox(options, folder, ends)
-        spec = build_spec(options, ground, log)
+        resolved = await resolve_sandbox(options, folder, ends)
+        spec = build_spec(options, resolved, log)
         asked = select_models(options.model, past.model if past else "", entries, options.calling)
         switching = ModelSwitcher(asked, options)
         ends.push_async_callback(switching.close)
         async with background() as tasks:
             servers, wrong = await start_servers(
                 options.toolbox,
-                ServerContext(spec=spec, provider=ground.provider, asked=asked, calling=options.calling, log=log),
+                ServerContext(spec=spec, provider=resolved.provider, asked=asked, calling=options.calling, log=log),
                 tasks,
             )
-            runner, faults = build_runner(options, spec, log, ground, small=asked.profile == "small", servers=servers)
+            runner, faults = build_runner(options, spec, log, resolved, small=asked.profile == "small", servers=servers)
             switching.runner = runner
             ends.push_async_callback(runner.close)
-            tasks.start_soon(runner.way.serve)  # before the sandbox starts, which waits for its socket
+            tasks.start_soon(runner.egress.serve)  # before the sandbox starts, which waits for its socket
             marked = await _mark_outside_files(runner, session, imported or state.untrusted)
             back = await report_restored(runner, state, entries)
             opened = opened_event(options, runner, switching, imported=imported, untrusted=bool(marked), **back)
@@ -315,7 +315,7 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
             engine = Engine(core)
             await core.record(
                 opened,
-                *_opening_events(options, (*ground.notices, *marked, *asked.notices, *wrong, *faults), damage, state),
+                *_opening_events(options, (*resolved.notices, *marked, *asked.notices, *wrong, *faults), damage, state),
             )
             await engine.recover()
             if folder is not None and imported:

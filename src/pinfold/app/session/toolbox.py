@@ -68,8 +68,8 @@ class SessionCommands:
 class WebAccess:
     """Web requests of tools. `told` returns the user's headers for a host, sent only over https or to this machine."""
 
-    def __init__(self, way: SessionEgress, told: Callable[[str], Mapping[str, str]] | None = None) -> None:
-        self._way = way
+    def __init__(self, egress: SessionEgress, told: Callable[[str], Mapping[str, str]] | None = None) -> None:
+        self._egress = egress
         self._told = told
 
     async def request(
@@ -101,7 +101,7 @@ class WebAccess:
         try:
             page = await fetch(
                 url,
-                egress=self._way.egress(gate),
+                egress=self._egress.egress(gate),
                 method=method,
                 headers=headers,
                 body=body,
@@ -171,7 +171,7 @@ def build_tools(
     *,
     inside: Inside,
     kept: Kept,
-    way: SessionEgress,
+    egress: SessionEgress,
     spec: Spec,
 ) -> tuple[list[AnyTool], tuple[str, ...]]:
     """Return all tools, and a line for each that could not be loaded."""
@@ -181,11 +181,11 @@ def build_tools(
     from pinfold.tools.builtin.web import fetch_tool
     from pinfold.tools.registry import load_plugins
 
-    web = WebAccess(way)
+    web = WebAccess(egress)
     made: list[AnyTool] = [
         shell_tool(inside, str(spec.workspace), host=HostShell(spec.workspace), default_s=spec.limits.shell_s),
         *file_tools(inside, kept),
-        fetch_tool(WebAccess(way, Secrets().headers_for)),
+        fetch_tool(WebAccess(egress, Secrets().headers_for)),
         *small_tools(),
     ]
     if options.carries:

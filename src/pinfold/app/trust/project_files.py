@@ -217,32 +217,32 @@ def read_project_files(workspace: Path) -> ProjectFiles:
         workspace = workspace.resolve()
     if is_too_wide(workspace):
         return ProjectFiles(workspace=workspace)
-    reading = _FileCollector()
+    collector = _FileCollector()
     with suppress(OSError), _open(workspace) as top:
-        for name in _names(top, reading.odd):
-            reading.add_file(top, name)
+        for name in _names(top, collector.odd):
+            collector.add_file(top, name)
         for up, above in enumerate(folders_above(workspace), 1):
             with suppress(OSError), _open(above) as folder:  # only the first that exists
-                any(reading.add_file(folder, name, "../" * up) for name in INSTRUCTIONS)
-    return ProjectFiles(workspace=workspace, files=tuple(reading.files), odd=reading.odd)
+                any(collector.add_file(folder, name, "../" * up) for name in INSTRUCTIONS)
+    return ProjectFiles(workspace=workspace, files=tuple(collector.files), odd=collector.odd)
 
 
 def read_folder(folder: Path) -> ProjectFiles:
     """Read every file below a folder, such as a skill's. Names are relative to it; links may not leave it."""
-    reading = _FileCollector()
+    collector = _FileCollector()
     try:
         with _open(folder.parent) as top:
             found = list(islice(_files_below(top, folder.name, _DEEP, ("",)), MOST + 1))
         with _open(folder) as inside:
             for name in found[:MOST]:
-                reading.add_file(inside, name.partition("/")[2])
+                collector.add_file(inside, name.partition("/")[2])
         if len(found) > MOST:
-            reading.odd[folder.name] = f"there are more than {MOST} files"
+            collector.odd[folder.name] = f"there are more than {MOST} files"
     except UnsafeFile as error:
-        reading.odd[folder.name] = str(error)
+        collector.odd[folder.name] = str(error)
     except OSError as error:
-        reading.odd[folder.name] = f"it cannot be read: {error.strerror}"
-    return ProjectFiles(workspace=folder, files=tuple(reading.files), odd=reading.odd)
+        collector.odd[folder.name] = f"it cannot be read: {error.strerror}"
+    return ProjectFiles(workspace=folder, files=tuple(collector.files), odd=collector.odd)
 
 
 @contextmanager

@@ -87,8 +87,8 @@ class Programs:
             )
         async with AsyncExitStack() as stack:
             place = stack.enter_context(folder("workspace"))
-            way = await stack.enter_async_context(_open_egress(spec)) if spec.hosts else None
-            box = Spec(workspace=place, mounts=started.mounts, egress=way, limits=self._limits)
+            egress = await stack.enter_async_context(_open_egress(spec)) if spec.hosts else None
+            box = Spec(workspace=place, mounts=started.mounts, egress=egress, limits=self._limits)
             try:
                 session = await provider.open(box)
             except (SandboxUnavailable, NotSupported) as error:

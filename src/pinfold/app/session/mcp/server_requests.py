@@ -48,8 +48,8 @@ class ServerContext(Struct, frozen=True, kw_only=True):
 class ServerRequests:
     """Person and Sampler of the servers of one session."""
 
-    def __init__(self, around: ServerContext) -> None:
-        self._around = around
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
         self._running: dict[str, list[ActionContext]] = {}
         self._wanted: list[dict[str, Json]] = []
         """Sampling requests that wait for a verdict; other actions of that name are not sampling."""
@@ -118,7 +118,7 @@ class ServerRequests:
         request = Request(
             system=str(args["system"]), messages=messages, settings={"max_tokens": int(args["max_tokens"])}
         )
-        model, access = self._around.asked.model, self._around.calling.access()
+        model, access = self._context.asked.model, self._context.calling.access()
         why = "the reply broke off"
         try:
             async for reply in model.stream(request):

@@ -150,20 +150,20 @@ class Transcript(Struct, frozen=True, kw_only=True):
 def build_transcript(entries: Sequence[events.Entry], blob: ReadBlob) -> Transcript:
     """Build the transcript. Never fails on odd or unordered events."""
     state = fold(entries)
-    telling = _TranscriptBuilder(blob, state.undone)
+    builder = _TranscriptBuilder(blob, state.undone)
     for entry in entries:
-        telling.add_entry(entry)
+        builder.add_entry(entry)
     if entries and (plan := plan_in_words(state.plan)):
-        telling.add_note(entries[-1], "plan", plan)
+        builder.add_note(entries[-1], "plan", plan)
     spoken = next((entry.event.text for entry in entries if isinstance(entry.event, events.UserSpoke)), "")
-    title = telling.title or first_line(spoken, 100)
+    title = builder.title or first_line(spoken, 100)
     return Transcript(
         session=entries[-1].session if entries else "",
         title=presentable_line(title) or UNTITLED,
-        models=tuple(dict.fromkeys(filter(None, telling.models))),
+        models=tuple(dict.fromkeys(filter(None, builder.models))),
         workspace=presentable_line(state.opened.workspace) if state.opened else "",
         began=entries[0].at if entries else "",
-        items=tuple(telling.list_items()),
+        items=tuple(builder.list_items()),
     )
 
 

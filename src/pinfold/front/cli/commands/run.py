@@ -245,7 +245,7 @@ async def _run_race(options: Options, prompt: str, shelf: SessionStore | None, g
         elif isinstance(item, Entry) and not given["quiet"]:
             show_notice(item)
 
-    race = BestOfN(options, given["branches"], shelf=shelf, show=show, say=say)
+    race = BestOfN(options, given["branches"], store=shelf, show=show, say=say)
     async with background() as tasks:
         tasks.start_soon(_leave_on_signal)
         won = await race.run(prompt, given["check"])
