@@ -71,10 +71,10 @@ class TaskRun(Struct, frozen=True, kw_only=True):
     turn: TurnId
     flags: dict[str, Json]
     """Command-line settings by configuration key."""
-    more: dict[str, Any]
+    more: dict[str, Any] = {}
     """Other fields of the session's options."""
     workspace: Path
-    own_view: bool
+    own_view: bool = False
     """True if it works on a private view of the workspace, merged when the task is done."""
 
     @property
