@@ -33,7 +33,7 @@ class Branch(Struct, frozen=True, kw_only=True):
 class Winner(Struct, frozen=True, kw_only=True):
     branch: Branch
     text: str
-    brought: MergeReport
+    merged: MergeReport
     """Its file changes, merged into the workspace."""
 
 
@@ -108,10 +108,10 @@ class BestOfN:
             return None
         branch, text = self._winner
         workspace, view = branch.options.workspace, branch.options.view
-        brought = NOTHING
+        merged = NOTHING
         if workspace and view and view.is_dir():  # without a view folder, it ran no cell
-            brought = merge_changes(branch.session, workspace, view, branch.session in self._untrusted)
-        return Winner(branch=branch, text=text, brought=brought)
+            merged = merge_changes(branch.session, workspace, view, branch.session in self._untrusted)
+        return Winner(branch=branch, text=text, merged=merged)
 
     def _clear(self) -> None:
         """Remove all views, and if a branch won, the sessions of the others."""
@@ -124,7 +124,7 @@ class BestOfN:
             self._scratch.remove()
 
 
-def describe_conflicts(brought: MergeReport) -> Sequence[str]:
+def describe_conflicts(merged: MergeReport) -> Sequence[str]:
     """Return a line for each file that is not as the winner left it."""
-    lines = [f"{path} was changed here meanwhile and stays as it is" for path in brought.conflicts]
-    return [*lines, *(f"{one.path} was left out: {one.why}" for one in brought.left_out)]
+    lines = [f"{path} was changed here meanwhile and stays as it is" for path in merged.conflicts]
+    return [*lines, *(f"{one.path} was left out: {one.why}" for one in merged.left_out)]

@@ -28,7 +28,7 @@ _TOLD = 10_000
 
 
 class Upstream:
-    """The servers of one session, for one client, or for all clients if they cannot be told apart."""
+    """The servers of one session, for one client, or for all clients if they cannot be distinguished."""
 
     def __init__(self, session: ClientSession) -> None:
         self.session = session

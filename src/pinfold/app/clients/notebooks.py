@@ -74,7 +74,7 @@ class NotebookResult(Struct, frozen=True, kw_only=True):
     """Index among the cells that are run, from 1."""
     cell: NotebookCell
     finished: ActionFinished
-    told: Cell
+    output: Cell
     """The cell with its outputs, secrets removed."""
 
     @property
@@ -215,8 +215,8 @@ async def _collect_result(
         return blobs[blob]
 
     about = [entry for entry in entries if getattr(entry.event, "id", None) == finished.id]
-    (told,) = build_transcript(about, read).cells[-1:] or (Cell(code=cell.source),)
-    return NotebookResult(number=number, cell=cell, finished=finished, told=told)
+    (output,) = build_transcript(about, read).cells[-1:] or (Cell(code=cell.source),)
+    return NotebookResult(number=number, cell=cell, finished=finished, output=output)
 
 
 class AttachedNotebook:
@@ -260,7 +260,10 @@ def with_outputs(notebook: Notebook, ran: list[NotebookResult]) -> bytes:
     cells: list[_Raw] = []
     for place, cell in enumerate(notebook.raw["cells"]):
         one = by_place.get(place)
-        new = {"outputs": outputs_of(one.told, count=one.number) if one else [], "execution_count": one and one.number}
+        new = {
+            "outputs": outputs_of(one.output, count=one.number) if one else [],
+            "execution_count": one and one.number,
+        }
         cells.append(cell | new if cell.get("cell_type") == "code" else cell)
     return notebook_bytes({**notebook.raw, "cells": cells})
 

@@ -75,7 +75,7 @@ async def submit_and_follow(
 async def follow(link: Link, command: Command, after: int) -> AsyncGenerator[Entry | Delta]:
     """Submit a command and yield the events after `after`, up to its end.
 
-    A caller that leaves early, or is cancelled, interrupts the turn or cell and waits for its end. Use it with `aclosing`.
+    Use it with `aclosing`: a caller that leaves early or is cancelled interrupts the turn or cell, and waits for its end.
     """
     target = _target_of(command)
     async with link.subscribe(after) as feed:

@@ -120,10 +120,10 @@ async def _run_turn(run: TaskRun, merging: anyio.Lock, stopping: anyio.Event) ->
     if view is None or not view.is_dir():
         return result
     async with merging:
-        brought = await anyio.to_thread.run_sync(
+        merged = await anyio.to_thread.run_sync(
             _close_view, run.session, run.workspace, view, is_untrusted, result.status
         )
-    return replace(result, changed=tuple(one.path for one in brought.applied), conflicts=brought.conflicts)
+    return replace(result, changed=tuple(one.path for one in merged.applied), conflicts=merged.conflicts)
 
 
 async def _interrupt_when(stopping: anyio.Event, link: Link, turn: TurnId) -> None:
@@ -161,6 +161,6 @@ def merge_changes(session: SessionId, workspace: Path, view: Path, untrusted: bo
     writer = Writer(session, (workspace,))
     if untrusted:
         writer.turn_untrusted()
-    brought = merge_view(workspace, view)
+    merged = merge_view(workspace, view)
     writer.end()
-    return brought
+    return merged

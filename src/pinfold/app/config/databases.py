@@ -49,9 +49,9 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def rows(self) -> dict[str, Json]:
         """Return the fields for display, with the password hidden."""
-        told = msgspec.to_builtins(self)
+        fields = msgspec.to_builtins(self)
         is_open = not self.password or _REFERENCE.fullmatch(self.password)
-        return {**told, "url": show_address(self.url), "password": self.password if is_open else _HIDDEN}
+        return {**fields, "url": show_address(self.url), "password": self.password if is_open else _HIDDEN}
 
 
 def check_data(name: str, given: DataConfig) -> None:

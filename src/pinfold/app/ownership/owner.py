@@ -122,7 +122,8 @@ async def connect(folder: Path, session: SessionId, options: Options) -> AsyncGe
             return
         if anyio.current_time() > give_up_at:
             raise SessionBusy(
-                f"{session} is held by process {holder_of(folder)}, which does not answer; end that process or try again later"
+                f"{session} is held by process {holder_of(folder)}, which does not answer; "
+                "end that process or try again later"
             )
         await anyio.sleep(_LOOK_AGAIN_S)
 

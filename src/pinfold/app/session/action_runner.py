@@ -149,7 +149,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         try:
             found = await anyio.to_thread.run_sync(self.writer.find_marked)
         except ConfigError as error:
-            said = f"{error}; until then this session counts as having read outside text"
+            said = f"{error}; until that is fixed, this session counts as having read outside text"
         else:
             if not found:
                 return
@@ -215,8 +215,8 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         async def answer_call(tool: str, args: Mapping[str, Json]) -> Answer:
             if tool == ASK and self.catalogue:
                 answer = await self.catalogue.answer(args)
-                told = args.get("module") or (answer.value if "search" in args else "")
-                if self.servers and self.servers.mentions_untrusted_server(str(told)):
+                mentioned = args.get("module") or (answer.value if "search" in args else "")
+                if self.servers and self.servers.mentions_untrusted_server(str(mentioned)):
                     await self.note_outside_text()
                 return answer
             return answer_to_cell(await what.on_call(tool, args))

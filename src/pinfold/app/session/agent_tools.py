@@ -80,9 +80,9 @@ class AgentRun(Struct, kw_only=True):
 
     def to_json(self) -> dict[str, Json]:
         names = ("name", "session", "status", "answer", "why", "files", "conflicts", "folder")
-        told: dict[str, Json] = {name: getattr(self, name) for name in names}
+        fields: dict[str, Json] = {name: getattr(self, name) for name in names}
         usage = {"tokens": self.usage.total, "cost": self.cost, "steps": self.steps}
-        return {**told, "keep": list(self.keep), "usage": usage}
+        return {**fields, "keep": list(self.keep), "usage": usage}
 
     def to_record(self) -> dict[str, Json]:
         """Return the record for the log."""
@@ -100,10 +100,10 @@ class AgentRun(Struct, kw_only=True):
 def runs_in(observation: str) -> list[dict[str, Json]]:
     """Read the record of one call: name, session, status, answer, line of each sub-agent. Empty if it is not one."""
     try:
-        told = convert(parse_json(observation), list[dict[str, Json]])
+        records = convert(parse_json(observation), list[dict[str, Json]])
     except (BadEvent, ValidationError):
         return []
-    return [one for one in told if {"name", "session", "status", "line"} <= one.keys()]
+    return [one for one in records if {"name", "session", "status", "line"} <= one.keys()]
 
 
 def read_tasks(given: Mapping[str, Json]) -> list[AgentTask]:

@@ -200,7 +200,7 @@ class Agents(Struct, kw_only=True):
             allowed = [name for name in names if any(fnmatchcase(name, wanted) for wanted in definition.tools)]
             tools = replace(tools, enable=tuple(allowed))
         loaded = replace(loaded, config=replace(loaded.config, tools=tools))
-        told = Instruction(path=f"the sub-agent {definition.name}", text=definition.prompt)
+        instruction = Instruction(path=f"the sub-agent {definition.name}", text=definition.prompt)
         is_bound = task.read_only or state.plan.locked
         return replace(
             options,
@@ -214,7 +214,7 @@ class Agents(Struct, kw_only=True):
             mounts=self.runner.spec.mounts,
             view=None,
             toolbox=replace(options.toolbox, loaded=loaded, starts_servers=False, served=self._server_tools()),
-            instructions=(*options.instructions, told) if definition.prompt else options.instructions,
+            instructions=(*options.instructions, instruction) if definition.prompt else options.instructions,
             budget=budget_of(task, self.core.budget, state),
             git_checkpoints=None,
             answer_schema=None,
@@ -400,9 +400,9 @@ class _Child(Struct, kw_only=True):
         if run.untrusted and runner.writer:
             runner.writer.turn_untrusted()
         try:
-            brought = merge_view(runner.spec.workspace, view)
+            merged = merge_view(runner.spec.workspace, view)
         except PinfoldError as error:
             run.why = run.why or str(error)
             return
-        run.files = [change.path for change in brought.applied]
-        run.conflicts = [*brought.conflicts, *(f"{one.path} ({one.why})" for one in brought.left_out)]
+        run.files = [change.path for change in merged.applied]
+        run.conflicts = [*merged.conflicts, *(f"{one.path} ({one.why})" for one in merged.left_out)]

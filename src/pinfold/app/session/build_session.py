@@ -94,7 +94,7 @@ async def resolve_sandbox(options: Options, kept: Path | None, ends: AsyncExitSt
         return ResolvedSandbox(provider=provider, notices=(provider.notice,) if provider.notice else ())
     mounts = options.mounts or ()
     writable = [*filter(None, (options.workspace, *(mount.path for mount in mounts if mount.writable)))]
-    python, told = await python_for_cells(
+    python, notice = await python_for_cells(
         options.packages, options.python, make=options.make_environment, writable=writable
     )
     provider = provider_named(wanted, python=python, allow_unmasked=options.allow_unmasked)
@@ -103,7 +103,7 @@ async def resolve_sandbox(options: Options, kept: Path | None, ends: AsyncExitSt
     site = None
     if provider.capabilities.site:
         site = kept / "site" if kept else ends.enter_context(folder("site"))
-    notices = tuple(filter(None, (provider.notice, told)))
+    notices = tuple(filter(None, (provider.notice, notice)))
     return ResolvedSandbox(provider=provider, python=python, site=site, notices=notices)
 
 
@@ -288,10 +288,10 @@ class ModelSwitcher:
         if self.runner.registry.get("agents.run") and not is_small:
             lines.append(describe_definitions(load_definitions(self._options.toolbox.loaded.obeyed).values()))
         workspace = self._options.workspace_inside or spec.workspace
-        told = (_SMALL if is_small else _PROMPT).format(workspace=workspace, mounts="".join(lines))
+        text = (_SMALL if is_small else _PROMPT).format(workspace=workspace, mounts="".join(lines))
         wanted = format_instructions(self._options.instructions, SMALL_BYTES if is_small else TOLD_BYTES)
         wanted += f"The program that works with you says:\n{self.said}\n" if self.said else ""
-        return told + wanted + (form.describe_schema() if form else "")
+        return text + wanted + (form.describe_schema() if form else "")
 
     def choose(self, model: str) -> Choice:
         """Switch to this model. Raises ModelError."""

@@ -152,13 +152,13 @@ def environment_status(packages: Iterable[str], python: str) -> EnvironmentStatu
 
 
 def is_news(what: str) -> bool:
-    """Return True if this user has not been told yet, and note that they are told now."""
-    told = state_dir() / f"told-{what}"
-    if told.exists():
+    """Return True if this user has not seen the notice `what` yet, and note that they see it now."""
+    marker = state_dir() / f"told-{what}"
+    if marker.exists():
         return False
     with suppress(OSError, ConfigError):
-        private_dir(told.parent)
-        told.touch()
+        private_dir(marker.parent)
+        marker.touch()
     return True
 
 

@@ -193,8 +193,8 @@ class SandboxSession(Struct, kw_only=True, dict=True):
     async def describe_state(self, about: str) -> str:
         # Do not show files that the model has not named, unless it was shown all files anyway.
         files = (await self._files()).split("\n")
-        told = [line for line in files if self.glances or ((name := file_of(line)) and name in about)]
-        return "\n".join(filter(None, (*told, self.inventory())))
+        lines = [line for line in files if self.glances or ((name := file_of(line)) and name in about)]
+        return "\n".join(filter(None, (*lines, self.inventory())))
 
     async def _files(self) -> str:
         """Describe the contents of the files, one line each; empty if the sandbox cannot."""

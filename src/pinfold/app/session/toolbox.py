@@ -66,11 +66,11 @@ class SessionCommands:
 
 
 class WebAccess:
-    """Web requests of tools. `told` returns the user's headers for a host, sent only over https or to this machine."""
+    """Web requests of tools. `headers_for` gives the user's headers for a host; they go over https or to this machine only."""
 
-    def __init__(self, egress: SessionEgress, told: Callable[[str], Mapping[str, str]] | None = None) -> None:
+    def __init__(self, egress: SessionEgress, headers_for: Callable[[str], Mapping[str, str]] | None = None) -> None:
         self._egress = egress
-        self._told = told
+        self._headers_for = headers_for
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None, timeout_s: float, max_bytes: int
@@ -85,8 +85,8 @@ class WebAccess:
             address = read_url(url)
             to = address.destination
             stays = to.address is not None and to.address.is_loopback
-            if self._told and (address.scheme == "https" or stays):
-                headers = {**self._told(to.host), **headers}
+            if self._headers_for and (address.scheme == "https" or stays):
+                headers = {**self._headers_for(to.host), **headers}
         except NetError as error:
             raise BadCall(str(error)) from error
         cleared = {*what.cleared}

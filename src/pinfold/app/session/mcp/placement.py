@@ -98,7 +98,7 @@ def launch_in_sandbox(spec: ServerSpec, workspace: Path) -> Launch:
     if spec.hosts and (inside := _from_workspace(spec, program, cwd, workspace)):
         # It could send out whatever the session knows, without a call that is asked about.
         raise BadCall(
-            f"{spec.name} would run {inside} with network access to {', '.join(spec.hosts)}, and the agent can change it; "
+            f"{spec.name} would run {inside} with access to {', '.join(spec.hosts)}, and the agent can change it; "
             "install it outside the workspace, or remove `hosts` from its entry"
         )
     installed, named = [*_installation(program)], [*_find_named_paths(spec, cwd)]
@@ -279,7 +279,8 @@ def _mounts(spec: ServerSpec, needed: Iterable[Path], workspace: Mount) -> tuple
         if workspace.path.is_relative_to(path):
             if workspace.writable:
                 raise BadCall(
-                    f"{spec.name} cannot run in a sandbox: {path} contains the workspace; name a smaller folder in {spec.origin}"
+                    f"{spec.name} cannot run in a sandbox: {path} contains the workspace; "
+                    f"name a smaller folder in {spec.origin}"
                 )
             kept.remove(workspace)
         kept.append(mount)

@@ -252,9 +252,9 @@ async def _run_race(options: Options, prompt: str, shelf: SessionStore | None, g
     if won is None:
         say(f"none of {given['branches']} branches passed the check; the files are as they were")
         return 1
-    for line in describe_conflicts(won.brought):
+    for line in describe_conflicts(won.merged):
         say(line)
-    say(f"branch {won.branch.number} is kept, files changed: {len(won.brought.applied)}")
+    say(f"branch {won.branch.number} is kept, files changed: {len(won.merged.applied)}")
     if not given["as_json"]:
         Plain(quiet=True).answer(won.text)
     return 0
