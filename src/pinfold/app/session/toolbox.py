@@ -66,7 +66,10 @@ class SessionCommands:
 
 
 class WebAccess:
-    """Web requests of tools. `headers_for` gives the user's headers for a host; they go over https or to this machine only."""
+    """Web requests of tools.
+
+    `headers_for` gives the user's headers for a host; they go over https or to this machine only.
+    """
 
     def __init__(self, egress: SessionEgress, headers_for: Callable[[str], Mapping[str, str]] | None = None) -> None:
         self._egress = egress
