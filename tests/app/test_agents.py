@@ -126,7 +126,7 @@ async def test_it_sees_what_it_is_given_and_a_name_that_is_not_there_is_an_error
             ("agents.run('')", "a brief says what to do"),
             ("agents.run('x', keep=['a b'])", "'a b' is not the name of a variable"),
             ("agents.run('x', agent='nobody')", "no sub-agent is called 'nobody'"),
-            ("agents.run('x', colour=1)", "that is no task for a sub-agent"),
+            ("agents.run('x', colour=1)", "not a task for a sub-agent"),
             ("agents.gather([])", "0 tasks were given; give 1 to 16"),
         ):
             assert words in ((await run(live, code)).error or ""), code

@@ -67,7 +67,7 @@ def test_a_long_fault_is_bounded() -> None:
         (b"x", "is not JSON: Expecting value"),
         (b"\xff", "is not JSON"),
         (b"[]", "must be an object"),
-        (b'{"type": 5}', "is no JSON Schema: $.type"),
+        (b'{"type": 5}', "is not a JSON Schema: $.type"),
         (b'{"pattern": "["}', "is not a 'regex'"),
         (b'{"$ref": "http://example.org/x"}', "nothing is fetched: put it under $defs"),
         (b'{"$ref": "#/$defs/missing"}', "refers to '/$defs/missing', which is not in it"),

@@ -385,11 +385,11 @@ async def test_another_process_restores_through_the_owner_and_not_under_a_runnin
             await remote.restore(8)
         running = Execute(id=new_action_id(), code="while True: pass")
         await live.submit(running)
-        with pytest.raises(CommandRefused, match="a cell or a turn is under way"):
+        with pytest.raises(CommandRefused, match="a cell or a turn is running"):
             await remote.restore(2)
         await live.submit(Interrupt(target=running.id))
         await live.idle()
-        await configure(folder, session, checkpoints=False)
+        await configure(folder, session, Configure(checkpoints=False))
         await ran(live, "open('c.txt', 'w').write('three')")
         assert made(live)[-1] == "Checkpoint 1 restored"
 

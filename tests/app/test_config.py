@@ -176,7 +176,7 @@ def test_databases_are_tables_with_a_name(user_file: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[data]\nurl = 'x'", "[data] holds tables with a name: write [data.NAME]"),
+        ("[data]\nurl = 'x'", "[data] needs a name: write [data.NAME]"),
         ("[data.shop]\nur = 'x'", "unknown key 'ur' in [data.shop]; did you mean 'url'?"),
         ("[data.shop]\nmax_rows = 1", "data.shop: Object missing required field `url`"),
         (f"{DATABASE}max_rows = 'many'", "data.shop.max_rows: Expected `int`, got `str`"),
@@ -184,7 +184,7 @@ def test_databases_are_tables_with_a_name(user_file: Path, monkeypatch: pytest.M
         (f"{DATABASE}timeout_s = inf", "data.shop.timeout_s must be more than 0 and finite"),
         (f"{DATABASE}password = 'x${{secret:A}}'", "data.shop.password: write ${secret:NAME} and nothing else"),
         ("[data.shop]\nurl = 'mysql://ann:canary-1234@b/c'", "data.shop.url is no address of a database"),
-        ("[data.shop]\nurl = 'sqlite:///x'\npassword = 'canary-1234'", "a sqlite file has none"),
+        ("[data.shop]\nurl = 'sqlite:///x'\npassword = 'canary-1234'", "a sqlite file has no password"),
         ("[data.'a b']\nurl = 'sqlite:///x'", "a database's name is letters"),
     ],
 )

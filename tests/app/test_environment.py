@@ -94,7 +94,7 @@ async def test_a_python_of_the_users_own_runs_the_cells(
     model = script(cell("import sys; print(sys.prefix)"), {"expect": str(own.folder), "text": "ok"})
     async with agent_of(workspace, model) as agent:
         assert (await agent.run("go")).text == "ok"
-    with pytest.raises(PinfoldError, match="nothing is added to that"):
+    with pytest.raises(PinfoldError, match="packages cannot be added to"):
         async with agent_of(workspace, script({"text": "x"}), packages=["heron"]):
             pass
 

@@ -182,4 +182,4 @@ async def test_what_is_too_long_to_be_shown_whole_is_refused_and_nobody_is_asked
     [approval] = asked.approvals
     assert "a" * (most - 500) in approval.shows
     refused = [event.reason for event in events if isinstance(event, ActionDenied)]
-    assert ["too long to be shown whole" in reason for reason in refused if "user" not in reason] == [True]
+    assert ["too long to show in full" in reason for reason in refused if "user" not in reason] == [True]

@@ -136,7 +136,7 @@ def test_a_long_file_is_cut_for_the_model_and_the_user_is_told(repository: Path)
     (deep / "AGENTS.md").write_text("é" * TOLD_BYTES)
     trust(read_project_files(deep))
     options = new_session_options(new_session_id(), deep, {})
-    assert "the model is told 32 KB" in options.notices[0]
+    assert "the model gets only the first 32 KB" in options.notices[0]
     page = format_instructions(options.instructions)
     assert len(page.encode()) < TOLD_BYTES + 1000
     assert "Use tabs." in page

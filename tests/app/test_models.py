@@ -89,7 +89,7 @@ def test_who_only_stands_by_and_cannot_be_had_stops_nobody(tmp_path: Path) -> No
     assert [model.name for model in found.fallbacks] == [f"scripted:{script}"]
     assert found.escalate is None
     no_provider, no_key = found.notices
-    assert no_provider.startswith("nobody:knows (models.fallback) cannot be asked: ")
-    assert no_key.startswith("anthropic:claude-sonnet-4-5 (models.escalate) cannot be asked: ")
+    assert no_provider.startswith("nobody:knows (models.fallback) cannot be used: ")
+    assert no_key.startswith("anthropic:claude-sonnet-4-5 (models.escalate) cannot be used: ")
     with pytest.raises(ModelError):
         select_models("nobody:knows", "", (), calling)

@@ -143,7 +143,7 @@ async def test_a_name_that_is_taken_is_refused(tool: str) -> None:
 
 async def test_a_function_that_was_never_called_is_not_promoted_and_a_recorded_value_must_hold() -> None:
     source = GOOD["plain"][0]
-    with pytest.raises(BadTool, match="no call of f with plain values is on record"):
+    with pytest.raises(BadTool, match="no call of f with plain values was recorded"):
         await promote(source)
     with pytest.raises(BadTool, match="gave 5 in cell 3, and gives 2"):
         await promote(source, cells=[(3, "f(1)", "5")])
@@ -153,7 +153,7 @@ async def test_a_function_that_was_never_called_is_not_promoted_and_a_recorded_v
 
 async def test_a_call_with_a_secret_is_not_kept() -> None:
     source = "def f(x: str) -> int:\n" + DOC + "    return len(x)\n"
-    with pytest.raises(BadTool, match="a call on record holds what looks like a secret"):
+    with pytest.raises(BadTool, match="a recorded call holds what looks like a secret"):
         await promote(source, cells=[(1, "f('ghp_a1B2c3D4e5F6a1B2c3D4e5F6a1B2c3D4e5F6')", None)])
     await promote(source, cells=[(1, "f('plain')", None)])
 

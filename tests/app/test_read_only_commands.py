@@ -194,7 +194,7 @@ for _ in range(16):
     first, _, last = finished(events)
     assert (first.outcome, last.outcome) == ("ok", "denied")
     asked = [event.reason for event in events if isinstance(event, ApprovalRequested)]
-    assert asked == ["this system cannot hold the command to reading, so it may change files"]
+    assert asked == ["this system cannot run the command read-only, so it may change files"]
 
 
 async def test_what_a_cell_calls_for_is_held_to_reading_too(made: Path, script: Script, cell: Any) -> None:

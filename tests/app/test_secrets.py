@@ -123,7 +123,7 @@ def test_a_secret_without_hosts_and_one_that_is_not_there_are_given_to_nobody() 
     ],
 )
 def test_what_is_no_host_is_refused(pattern: str, store: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is no host: write api\.example\.org"):
+    with pytest.raises(ConfigError, match=r"is not a host name: write api\.example\.org"):
         Secrets().set("BIRDS", VALUE, [pattern])
     assert not store.exists()
 
@@ -185,7 +185,7 @@ def test_a_file_that_is_a_link_or_a_pipe_or_damaged_is_refused(store: Path, tmp_
     store.parent.mkdir(parents=True, mode=0o700)
     (tmp_path / "elsewhere").write_text("{}")
     store.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="must be a file of yours"):
+    with pytest.raises(ConfigError, match="must be a regular file that you own"):
         Secrets().all()
     store.unlink()
     os.mkfifo(store, 0o600)
@@ -211,7 +211,7 @@ def test_a_header_is_made_for_its_hosts_alone_and_kept_when_the_value_changes() 
 
 @pytest.mark.parametrize("header", ["Authorization", "Authorization: Bearer", "A B: {}", "A: {}\r\nB: x", ": {}"])
 def test_what_is_no_header_is_refused(header: str) -> None:
-    with pytest.raises(ConfigError, match="is no header with a place for a secret"):
+    with pytest.raises(ConfigError, match=r"is not a header with \{\} in place of the secret"):
         Secrets().set("TOKEN", "hidden-1234", ["api.example.org"], header)
 
 
@@ -322,7 +322,7 @@ def test_where_a_keyring_works_values_are_in_it_and_not_in_the_file(tmp_path: Pa
     )
     assert in_a_process(tmp_path, use).stdout == "True None [redacted]\n"
     locked = in_a_process(tmp_path, use, TEST_KEYRING_LOCKED="1")
-    assert "the keyring does not give BIRDS out; unlock it" in locked.stderr
+    assert "the keyring did not return BIRDS; unlock it" in locked.stderr
     assert VALUE not in locked.stderr.replace(use, "")
     in_a_process(tmp_path, "Secrets().remove('BIRDS')")
     assert VALUE not in (tmp_path / "ring.json").read_text()

@@ -167,12 +167,12 @@ def test_trust_in_one_folder_is_none_in_another_with_the_same_files(workspace: P
         ("/etc/passwd", "absolute path"),
         ("../outside.md", "leads out of the workspace"),
         ("docs/../../outside.md", "leads out of the workspace"),
-        (".env", "which is not for reading"),
-        ("keys/id_rsa", "which is not for reading"),
-        (".git/config", "which is not for reading"),
+        (".env", "which may not be read"),
+        ("keys/id_rsa", "which may not be read"),
+        (".git/config", "which may not be read"),
         ("AGENTS.md", "too many levels of links"),
-        ("way/AGENTS.md", "on the way to it"),
-        (".", "which is not for reading"),
+        ("way/AGENTS.md", "a folder on its path is a link"),
+        (".", "which may not be read"),
     ],
 )
 def test_a_link_that_leads_elsewhere_is_never_read(workspace: Path, tmp_path: Path, target: str, words: str) -> None:
@@ -214,7 +214,7 @@ def test_folders_that_are_links_are_not_entered(workspace: Path, tmp_path: Path)
     (workspace / ".agents").symlink_to(outside)
     (workspace / "tools").symlink_to(outside)
     found = read_project_files(workspace)
-    assert (found.files, found.odd) == ((), {".agents": "it is no folder"})
+    assert (found.files, found.odd) == ((), {".agents": "it is not a folder"})
     (workspace / ".agents").unlink()
     (workspace / ".agents").mkdir()
     (workspace / ".agents" / "skills").symlink_to(outside / "skills")
@@ -304,7 +304,7 @@ def test_all_of_it_together_is_bounded(workspace: Path) -> None:
     fill(workspace, {f".agents/{number}": "x" * FILE_BYTES for number in range(20)})
     found = read_project_files(workspace)
     assert sum(len(file.data) for file in found.files) <= ALL_BYTES
-    assert all("together is more than" in why for why in found.odd.values())
+    assert all("together are more than" in why for why in found.odd.values())
     fill(workspace, {f".agents/small/{number}": "x" for number in range(MOST)})
     assert "more than 500 files" in read_project_files(workspace).odd[".agents"]
     fill(workspace, {"tools/" + "ab" * 9 + ".yaml": "x"})

@@ -197,9 +197,9 @@ async def test_where_it_cannot_be_read_nothing_of_others_comes_in_and_no_session
         store_path().parent.mkdir(parents=True, exist_ok=True)
         store_path().write_text('{"version": 2}')
         store_path().chmod(0o600)
-        with pytest.raises(TurnError, match="of a newer Pinfold"):
+        with pytest.raises(TurnError, match="by a newer Pinfold"):
             await agent.run("go")
-    with pytest.raises(ConfigError, match="of a newer Pinfold"):
+    with pytest.raises(ConfigError, match="by a newer Pinfold"):
         await sessions.is_untrusted()
     store_path().unlink()
     assert not await sessions.is_untrusted()

@@ -64,7 +64,7 @@ def test_standing_in_home_uses_a_scratch_folder_and_says_so(
     model = script(cell("open('made.txt', 'w').close()\nimport os\nprint(os.getcwd())"), {"text": "done"})
     done = pinfold("run", *LOCAL, "--model", model, "x", cwd=home)
     assert (done.code, done.out) == (0, "done\n")
-    assert "is too wide to be a workspace; using" in done.err
+    assert "holds far more than one task; using" in done.err
     assert list(home.rglob("made.txt")) == []
 
 

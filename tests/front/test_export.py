@@ -53,7 +53,7 @@ def test_a_session_goes_into_every_kind_of_file_and_its_notebook_brings_the_valu
     assert (workspace / "sort-these-rows_files" / "display-1.png").read_bytes()[:4] == b"\x89PNG"
     again = pinfold("export", "last", "--to", "md")
     assert (again.code, again.err.count("\n")) == (2, 1)
-    assert "is there already: --force" in again.err
+    assert "exists already: --force" in again.err
     assert pinfold("export", "last", "--to", "html", "-o", "-").out.startswith("<!doctype html>")
 
     program = subprocess.run([sys.executable, "sort-these-rows.py"], cwd=workspace, capture_output=True, check=True)
@@ -174,7 +174,7 @@ def test_a_notebook_that_is_brought_in_is_run_or_only_told(
         (b"print(1)", "is not JSON"),
         (b"\xff\xfe\x00", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
-        (b"[]", "no notebook"),
+        (b"[]", "not a notebook"),
         (b'{"nbformat": 3, "worksheets": []}', "nbformat 3"),
         (b'{"nbformat": 9, "cells": []}', "nbformat 9"),
         (b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "damaged notebook"),
@@ -204,7 +204,7 @@ def test_a_broken_notebook_is_one_line_on_the_command_line(pinfold: Pinfold, wor
     ):
         done = pinfold(*args)
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-        assert "no notebook" in done.err
+        assert "not a notebook" in done.err
 
 
 def test_a_file_without_end_is_refused_in_one_line(pinfold: Pinfold, workspace: Path) -> None:

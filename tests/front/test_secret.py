@@ -89,7 +89,7 @@ def test_on_a_terminal_the_value_is_asked_for_and_not_shown(tmp_path: Path, work
 @pytest.mark.parametrize(
     ("arguments", "given", "words"),
     [
-        (("set", "BIRDS", "--host", "http://x.org"), VALUE, "'http://x.org' is no host"),
+        (("set", "BIRDS", "--host", "http://x.org"), VALUE, "'http://x.org' is not a host name"),
         (("set", "\x1b[31m"), VALUE, "'\\x1b[31m' cannot be a secret's name"),
         (("set", "BIRDS"), "", "too short to be a secret"),
         (("set", "BIRDS"), b"\xff\xfe123456", "is not UTF-8 text"),

@@ -93,7 +93,7 @@ def test_a_function_is_promoted_and_tested_by_hand(pinfold: Pinfold, workspace: 
         (("show", "nothing"), "no skill is called 'nothing'"),
         (("new", "Not A Name"), "cannot be a skill's name"),
         (("remove", "../config.toml"), "you have no skill"),
-        (("add", "missing"), "is no folder"),
+        (("add", "missing"), "is not a folder"),
         (("promote", "missing.py", "f"), "missing.py cannot be read"),
         (("promote", "a.py", "f", "--example", "{"), "--example is JSON"),
     ],

@@ -100,7 +100,7 @@ def test_status_and_stop(up: Running, pinfold: Pinfold) -> None:
 def test_a_second_one_is_refused_by_name_of_the_first(up: Running, pinfold: Pinfold) -> None:
     done = pinfold("up")
     assert done.code == 75
-    assert f"runs already, as process {up.pid}" in done.err
+    assert f"is already running, as process {up.pid}" in done.err
 
 
 def test_its_sockets_are_for_their_user_alone(up: Running) -> None:
@@ -197,7 +197,7 @@ def test_mounts_of_a_live_session_can_be_asked_for_again_but_not_changed(
     assert pinfold("exec", "-s", "work", "--mount", str(shelf), "-c", "x").out == "1\n"
     done = pinfold("exec", "-s", "work", "--mount", f"{shelf}:rw", "-c", "x")
     assert (done.code, done.out) == (2, "")
-    assert "is live with other mounts" in done.err
+    assert "is open with other mounts" in done.err
     assert up.poll() is None
 
 

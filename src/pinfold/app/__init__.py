@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pinfold.app.config.layers import config_schema, load_config
     from pinfold.app.config.schema import PictureMode
     from pinfold.app.errors import CheckpointError, ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
-    from pinfold.app.ownership.owner import Link, RemoteSession, acquire, configure, connect, rename, revoke
+    from pinfold.app.ownership.owner import Link, RemoteSession, acquire, configure, connect
     from pinfold.app.paths import (
         current_folder,
         forget_scratch,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pinfold.engine import CommandRefused, changed_in_words, compacted_in_words, plan_in_words, rewound_in_words
     from pinfold.log import BlobMissing, Subscription
     from pinfold.model import BUILTIN
-    from pinfold.sandbox import ColumnSummary, PageQuery, PageRefused, Variable, VariablePage, parse_named_paths
+    from pinfold.sandbox import PageQuery, PageRefused, Variable, VariablePage, parse_named_paths
     from pinfold.sandbox.environment import Environment, Progress
     from pinfold.sandbox.guards.set_id_files import begin_search
 

@@ -41,7 +41,7 @@ def _xdg(variable: str, default: str) -> Path:
         return Path(value) / "pinfold"
     home = os.environ.get("HOME")
     if home is not None and not home.startswith("/"):
-        raise ConfigError(f"HOME is {home!r}, which is no folder; set HOME or {variable} to a whole path")
+        raise ConfigError(f"HOME is {home!r}, which is not an absolute path; set HOME or {variable} to one")
     try:
         return Path.home() / default / "pinfold"
     except RuntimeError as error:
@@ -121,7 +121,7 @@ def workspace_at(path: Path) -> Path:
     if not folder.is_dir():
         raise ConfigError(f"the workspace {path} is not a folder; name the folder it is in")
     if not os.access(folder, os.R_OK | os.X_OK):
-        raise ConfigError(f"the workspace {path} is closed to you; name another, or: chmod u+rx {path}")
+        raise ConfigError(f"you may not read the workspace {path}; name another, or: chmod u+rx {path}")
     if is_too_wide(folder):
         raise ConfigError(f"{folder} cannot be a workspace: it holds far more than one task; name a folder inside it")
     refuse_closed_folders(folder)
@@ -148,7 +148,7 @@ def refuse_closed_folders(path: Path) -> None:
     keys = [home / name for home in _homes() for name in _KEYS]
     for place in (*keys, *map(Path.resolve, keys)):
         if path.is_relative_to(place) or (place.is_relative_to(path) and place.exists()):
-            raise ConfigError(f"{path} cannot be used: keys of yours are in {place}; name another folder")
+            raise ConfigError(f"{path} cannot be used: your keys are in {place}; name another folder")
 
 
 def _homes() -> set[Path]:
@@ -203,7 +203,7 @@ def default_workspace(session: str) -> tuple[Path, str | None]:
     if not is_too_wide(here.resolve()):
         return workspace_at(here), None
     scratch = scratch_folder(session)
-    return scratch, f"{here} is too wide to be a workspace; using {scratch}"
+    return scratch, f"{here} holds far more than one task; using the empty folder {scratch} instead"
 
 
 _LARGEST_PRIVATE = 4 << 20
@@ -227,13 +227,13 @@ def read_limited(path: Path, most: int, too_large: str) -> bytes:
     return data
 
 
-def read_store(path: Path, kind: type[T], mend: str) -> T:
-    """Decode a private JSON file; an empty `kind` if it is missing. Raises ConfigError with the advice `mend`."""
+def read_store(path: Path, kind: type[T], fix: str) -> T:
+    """Decode a private JSON file; an empty `kind` if it is missing. Raises ConfigError with the advice `fix`."""
     data = read_private(path)
     try:
         return kind() if data is None else decode_json(data, kind)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{path} is damaged; {mend}") from error
+        raise ConfigError(f"{path} is damaged; {fix}") from error
 
 
 def read_private(path: Path) -> bytes | None:
@@ -243,7 +243,7 @@ def read_private(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}; it must be a file of yours") from error
+        raise ConfigError(f"{path} cannot be read: {error.strerror}; it must be a regular file that you own") from error
     with os.fdopen(fd, "rb") as file:
         _refuse_shared(path, os.fstat(fd), 0o077, "600")
         _refuse_shared(path.parent, path.parent.stat(), 0o022, "700")

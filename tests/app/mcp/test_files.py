@@ -55,7 +55,9 @@ def test_the_callers_own_come_before_the_users_and_these_before_a_folders() -> N
         ("c", "folders"),
     ]
     faults = load_servers(folder, "/w/.mcp.json").faults
-    assert faults == tuple(f"/w/.mcp.json: {name} is not used: {user_file()} names one too" for name in "ab")
+    assert faults == tuple(
+        f"/w/.mcp.json: {name} is not used: {user_file()} has a server of that name too" for name in "ab"
+    )
 
 
 def test_a_users_file_keeps_what_else_is_in_it_and_is_for_the_user_alone() -> None:

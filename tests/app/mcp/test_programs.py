@@ -254,7 +254,7 @@ async def test_what_has_a_way_out_is_never_what_the_agent_wrote(
         {"args": ("server.py",), "cwd": str(workspace)},
         {"args": ("-m", "server"), "env": {"PYTHONPATH": str(workspace)}},
     ):
-        with pytest.raises(BadCall, match=r"with a way out to .* and the agent can change it"):
+        with pytest.raises(BadCall, match=r"with access to .* and the agent can change it"):
             async with running(workspace, spec_of("-c", **given, **out)):
                 pass
     (workspace / "json.py").write_text("raise SystemExit('hijacked')", encoding="utf-8")

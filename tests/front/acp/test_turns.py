@@ -133,7 +133,7 @@ async def test_nobody_is_asked_about_what_is_too_long_to_be_shown(workspace: Pat
     async with editing(workspace, replies, answer="allow") as editor:
         await editor.prompt("Edit it.")
     assert not editor.asked
-    assert "too long to be shown whole" in texts(editor.calls()[0])[0]
+    assert "too long to show in full" in texts(editor.calls()[0])[0]
     assert (workspace / "a.txt").read_text() == "old\n"
 
 

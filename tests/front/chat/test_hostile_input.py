@@ -358,7 +358,7 @@ def test_what_code_puts_in_the_way_while_it_runs_is_not_followed(tmp_path: Path)
     for planted in (outside / "a.md", outside / "new", Path("/dev/full")):
         with Target(inside / "b.md", [inside]) as target:
             (inside / "b.md").symlink_to(planted)
-            with pytest.raises(ConfigError, match="is there already"):
+            with pytest.raises(ConfigError, match="exists already"):
                 target.write(b"x")
             target.write(b"x", force=True)
         assert (inside / "b.md").read_bytes() == b"x"
@@ -366,7 +366,7 @@ def test_what_code_puts_in_the_way_while_it_runs_is_not_followed(tmp_path: Path)
         (inside / "b.md").unlink()
     assert [path.read_bytes() for path in outside.iterdir()] == [b"kept"]
     os.mkfifo(inside / "b.md")
-    with Target(inside / "b.md", [inside]) as target, pytest.raises(ConfigError, match="is there already"):
+    with Target(inside / "b.md", [inside]) as target, pytest.raises(ConfigError, match="exists already"):
         target.check()
     # What the machine itself offers is meant as it is.
     with pytest.raises(ConfigError, match="No space left"), Target(Path("/dev/full")) as target:

@@ -128,7 +128,7 @@ class Agent:
         if ephemeral and session is not None:
             raise ConfigError("a session that is kept cannot be ephemeral; leave one of the two out")
         if model is not None and not isinstance(model, str) and not hasattr(model, "stream"):
-            raise ConfigError(f"{model!r} is no model: give a name, or an object with `name` and `stream(request)`")
+            raise ConfigError(f"{model!r} is not a model: give a name, or an object with `name` and `stream(request)`")
         if api_key is not None and not isinstance(model, str):
             raise ConfigError("`api_key` goes with the name of a model: Agent(model=..., api_key=...)")
         self._new_id = new_session_id() if session is None else None
@@ -373,12 +373,12 @@ class Agent:
     @classmethod
     def load(cls, path: str | PathLike[str], **arguments: Any) -> Self:
         """Return an agent that continues a saved session. `arguments` are those of Agent."""
-        shelf = SessionStore()
-        session, _ = shelf.import_session(Path(path))
+        store = SessionStore()
+        session, _ = store.import_session(Path(path))
         try:
             return cls(session=session, **arguments)
         except (PinfoldError, TypeError):
-            shelf.remove(session)
+            store.remove(session)
             raise
 
     def _require_open(self) -> LiveSession:

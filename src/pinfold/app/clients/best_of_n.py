@@ -33,7 +33,7 @@ class Branch(Struct, frozen=True, kw_only=True):
 class Winner(Struct, frozen=True, kw_only=True):
     branch: Branch
     text: str
-    brought: MergeReport
+    merged: MergeReport
     """Its file changes, merged into the workspace."""
 
 
@@ -45,14 +45,14 @@ class BestOfN:
         options: Options,
         count: int,
         *,
-        shelf: SessionStore | None,
+        store: SessionStore | None,
         show: Callable[[Entry | Delta], None],
         say: Callable[[str], None],
     ) -> None:
-        self._scratch = TemporaryFolder("views") if shelf is None else None
+        self._scratch = TemporaryFolder("views") if store is None else None
         self._show = show
         self._say = say
-        self._branches = [self._branch(options, number, shelf) for number in range(1, count + 1)]
+        self._branches = [self._branch(options, number, store) for number in range(1, count + 1)]
         self._winner: tuple[Branch, str] | None = None
         self._untrusted: set[SessionId] = set()
         """Branches that have read outside text."""
@@ -68,9 +68,9 @@ class BestOfN:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._clear)
 
-    def _branch(self, options: Options, number: int, shelf: SessionStore | None) -> Branch:
+    def _branch(self, options: Options, number: int, store: SessionStore | None) -> Branch:
         session = new_session_id()
-        folder = shelf.folder_of(session) if shelf else None
+        folder = store.folder_of(session) if store else None
         place = folder or (self._scratch.path / session if self._scratch else None)
         settings = dict(options.settings)
         if isinstance(seed := settings.get("seed"), int):
@@ -108,10 +108,10 @@ class BestOfN:
             return None
         branch, text = self._winner
         workspace, view = branch.options.workspace, branch.options.view
-        brought = NOTHING
+        merged = NOTHING
         if workspace and view and view.is_dir():  # without a view folder, it ran no cell
-            brought = merge_changes(branch.session, workspace, view, branch.session in self._untrusted)
-        return Winner(branch=branch, text=text, brought=brought)
+            merged = merge_changes(branch.session, workspace, view, branch.session in self._untrusted)
+        return Winner(branch=branch, text=text, merged=merged)
 
     def _clear(self) -> None:
         """Remove all views, and if a branch won, the sessions of the others."""
@@ -124,7 +124,7 @@ class BestOfN:
             self._scratch.remove()
 
 
-def describe_conflicts(brought: MergeReport) -> Sequence[str]:
+def describe_conflicts(merged: MergeReport) -> Sequence[str]:
     """Return a line for each file that is not as the winner left it."""
-    lines = [f"{path} was changed here meanwhile and stays as it is" for path in brought.conflicts]
-    return [*lines, *(f"{one.path} was left out: {one.why}" for one in brought.left_out)]
+    lines = [f"{path} was changed here meanwhile and stays as it is" for path in merged.conflicts]
+    return [*lines, *(f"{one.path} was left out: {one.why}" for one in merged.left_out)]

@@ -168,7 +168,8 @@ class CallerTurns:
             await link.set_caller_terms(terms)
         elif terms != CallerTerms():
             raise CommandRefused(
-                f"{link.session} is open in another process; close it there: a client's tools, form and instructions need that"
+                f"{link.session} is open in another process; close it there, "
+                "so that the client's tools, answer format and instructions can be used"
             )
         if prompt.say:
             await link.submit(prompt.say)
@@ -271,23 +272,23 @@ async def _answer_calls(link: Link, reader: TurnReader, results: Mapping[str, st
 
 async def _complete(link: Link, reader: TurnReader, pieces: Iterable[Piece]) -> list[Piece]:
     """Add the pictures that the turn displayed, as markdown after its answer."""
-    told: list[Piece] = []
+    completed: list[Piece] = []
     for piece in pieces:
         if isinstance(piece, Ended) and piece.status == "completed" and not reader.only_answer:
-            told += [Said(text=text, message=reader.message) for text in await _pictures(link, reader.displays)]
-        told.append(piece)
-    return told
+            completed += [Said(text=text, message=reader.message) for text in await _pictures(link, reader.displays)]
+        completed.append(piece)
+    return completed
 
 
 async def _pictures(link: Link, displays: Iterable[DisplayRef]) -> list[str]:
-    told: list[str] = []
+    texts: list[str] = []
     for display in displays:
         mime = next((kind for kind in _PICTURES if kind in display.mime), None)
         if mime is None:
             continue
         data = await link.blob(display.mime[mime])
         if len(data) > _PICTURE:
-            told.append(f"\n\n[A picture of {len(data):,} bytes is in session {link.session}.]")
+            texts.append(f"\n\n[A picture of {len(data):,} bytes is in session {link.session}.]")
         else:
-            told.append(f"\n\n![picture](data:{mime};base64,{base64.b64encode(data).decode()})")
-    return told
+            texts.append(f"\n\n![picture](data:{mime};base64,{base64.b64encode(data).decode()})")
+    return texts

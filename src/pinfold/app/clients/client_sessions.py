@@ -60,7 +60,7 @@ class ClientSessions:
 
     def __init__(self, terms: OpenTerms) -> None:
         self._terms = terms
-        self._shelf = None if terms.ephemeral else SessionStore()
+        self._store = None if terms.ephemeral else SessionStore()
         self._held: dict[SessionId, ClientSession] = {}
         self._opening = anyio.Lock()
         self._stack = AsyncExitStack()
@@ -104,10 +104,10 @@ class ClientSessions:
 
     async def resume(self, name: str, title: str, client: str = "") -> ClientSession | None:
         """Reopen a closed session by id or title; None if there is none. Raises SessionBusy, ConfigError."""
-        if self._shelf is None:
+        if self._store is None:
             return None
         try:
-            session, folder = self._shelf.find(name)
+            session, folder = self._store.find(name)
         except NoSuchSession as missing:
             if missing.several:
                 raise
@@ -120,19 +120,19 @@ class ClientSessions:
             raise ConfigError(f"{name!r} is a session of another folder; choose another name")
         return await self._open(session, options, title, client)
 
-    async def fork(self, offered: ClientSession, title: str) -> ClientSession:
+    async def fork(self, client_session: ClientSession, title: str) -> ClientSession:
         """Open a second session with the same conversation and variables, in the same workspace."""
-        if self._shelf is None:
+        if self._store is None:
             raise CommandRefused("an ephemeral session cannot be forked: nothing of it is kept")
-        if offered.busy:
+        if client_session.busy:
             raise CommandRefused("something runs in this session; wait for its end")
-        session, _ = await fork(self._shelf, offered.id, title)
-        options = resume_options(session, self._shelf.folder_of(session), None, self._terms.flags)
-        return await self._open(session, options, title, offered.client)
+        session, _ = await fork(self._store, client_session.id, title)
+        options = resume_options(session, self._store.folder_of(session), None, self._terms.flags)
+        return await self._open(session, options, title, client_session.client)
 
-    async def close(self, offered: ClientSession) -> None:
-        offered.let_go.set()
-        await offered.gone.wait()
+    async def close(self, client_session: ClientSession) -> None:
+        client_session.let_go.set()
+        await client_session.gone.wait()
 
     async def forget(self, client: str) -> None:
         """Close the client's own sessions."""
@@ -152,35 +152,35 @@ class ClientSessions:
     async def _serve_session(
         self, session: SessionId, options: Options, title: str, client: str, *, task_status: TaskStatus[ClientSession]
     ) -> None:
-        offered: ClientSession | None = None
-        folder = self._shelf.folder_of(session) if self._shelf else None
+        client_session: ClientSession | None = None
+        folder = self._store.folder_of(session) if self._store else None
         try:
             async with acquire_or_open(folder, session, options) as live, background() as tasks:
-                offered = ClientSession(live, tasks, title=title, client=client)
-                tasks.start_soon(answer_approvals, live, offered.find_approver)
-                self._held[session] = offered
-                task_status.started(offered)
-                await self._wait_until_unused(offered)
+                client_session = ClientSession(live, tasks, title=title, client=client)
+                tasks.start_soon(answer_approvals, live, client_session.find_approver)
+                self._held[session] = client_session
+                task_status.started(client_session)
+                await self._wait_until_unused(client_session)
                 with suppress(CommandRefused):
                     await live.submit(Interrupt())
         except PinfoldError:
-            if offered is None:
+            if client_session is None:
                 raise  # `start` raises it in the task that asked
             logger.exception("%s ended", session)
         finally:
             self._held.pop(session, None)
             if folder is None:
                 forget_scratch(session)
-            if offered:
-                offered.gone.set()
+            if client_session:
+                client_session.gone.set()
 
-    async def _wait_until_unused(self, offered: ClientSession) -> None:
-        while not offered.let_go.is_set():
-            idle_s = monotonic() - offered.used
-            if idle_s >= IDLE_S and not offered.busy:
+    async def _wait_until_unused(self, client_session: ClientSession) -> None:
+        while not client_session.let_go.is_set():
+            idle_s = monotonic() - client_session.used
+            if idle_s >= IDLE_S and not client_session.busy:
                 return
             with anyio.move_on_after(max(IDLE_S - idle_s, 1.0)):
-                await offered.let_go.wait()
+                await client_session.let_go.wait()
 
 
 def server_token(variable: str | None, name: str) -> tuple[str, str]:

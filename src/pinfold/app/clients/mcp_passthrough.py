@@ -28,36 +28,36 @@ _TOLD = 10_000
 
 
 class Upstream:
-    """The servers of one session, for one client, or for all clients if they cannot be told apart."""
+    """The servers of one session, for one client, or for all clients if they cannot be distinguished."""
 
-    def __init__(self, offered: ClientSession) -> None:
-        self.offered = offered
+    def __init__(self, session: ClientSession) -> None:
+        self.session = session
         self._held: dict[tuple[str, str], Line] = {}
         self._opening = anyio.Lock()
 
     @property
     def names(self) -> tuple[str, ...]:
-        servers = self.offered.live.servers
+        servers = self.session.live.servers
         return servers.names if servers else ()
 
-    async def get_lasting_line(self, server: str, speech: ClientHello, peer: Peer) -> Line:
+    async def get_lasting_line(self, server: str, hello: ClientHello, peer: Peer) -> Line:
         """Return the connection that lasts as long as the session; reconnect if it ended. Raises BadCall, MCPError."""
         async with self._opening:
-            known = self._held.get((server, speech.version))
+            known = self._held.get((server, hello.version))
             if known is None or known.over.event.is_set():
-                known = await self.offered.tasks.start(self._keep_line, server, speech, peer)
+                known = await self.session.tasks.start(self._keep_line, server, hello, peer)
             return known
 
     def open_request_line(
-        self, server: str, speech: ClientHello, peer: Peer, like: Line
+        self, server: str, hello: ClientHello, peer: Peer, like: Line
     ) -> AbstractAsyncContextManager[Line]:
         """Open a connection for a single request."""
-        return self._servers().line(server, speech, peer, like=like)
+        return self._servers().line(server, hello, peer, like=like)
 
-    async def _keep_line(self, server: str, speech: ClientHello, peer: Peer, *, task_status: TaskStatus[Line]) -> None:
-        key, made = (server, speech.version), False
+    async def _keep_line(self, server: str, hello: ClientHello, peer: Peer, *, task_status: TaskStatus[Line]) -> None:
+        key, made = (server, hello.version), False
         try:
-            async with self._servers().line(server, speech, peer) as line:
+            async with self._servers().line(server, hello, peer) as line:
                 self._held[key], made = line, True
                 task_status.started(line)
                 await line.over.event.wait()
@@ -73,7 +73,7 @@ class Upstream:
         return spec is not None and spec.transport != "stdio"
 
     def _servers(self) -> SessionServers:
-        servers = self.offered.live.servers
+        servers = self.session.live.servers
         if servers is None:
             raise ConfigError("no MCP server is configured; `pinfold mcp add` adds one")
         return servers
@@ -108,8 +108,8 @@ class Upstream:
 
         action = CallTool(tool=f"{server}.{tool}", args=dict(args))
         id_ = new_action_id()
-        with self.offered.mark_in_use(), self.offered.ask_client(id_, approve), relaying(relay):
-            done = await self.offered.live.act_now(id_, action)
+        with self.session.mark_in_use(), self.session.ask_client(id_, approve), relaying(relay):
+            done = await self.session.live.act_now(id_, action)
         if answer is not None:
             return answer
         if refusal is not None:

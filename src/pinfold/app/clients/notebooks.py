@@ -74,7 +74,7 @@ class NotebookResult(Struct, frozen=True, kw_only=True):
     """Index among the cells that are run, from 1."""
     cell: NotebookCell
     finished: ActionFinished
-    told: Cell
+    output: Cell
     """The cell with its outputs, secrets removed."""
 
     @property
@@ -91,7 +91,7 @@ def read_notebook(path: Path) -> Notebook:
     try:
         raw = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is no notebook: it is not JSON ({error})") from error
+        raise ConfigError(f"{path} is not a notebook: it is not JSON ({error})") from error
     return _parse_notebook(path, name, raw)
 
 
@@ -115,7 +115,7 @@ def _parse_notebook(path: Path, name: str, raw: Json) -> Notebook:
     try:
         version = convert(raw, _Head).nbformat
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path} is JSON but no notebook: {error}") from error
+        raise ConfigError(f"{path} is JSON but not a notebook: {error}") from error
     if version < 4:
         raise ConfigError(
             f"{path} is of nbformat {version}, from before 2015; convert it: "
@@ -215,8 +215,8 @@ async def _collect_result(
         return blobs[blob]
 
     about = [entry for entry in entries if getattr(entry.event, "id", None) == finished.id]
-    (told,) = build_transcript(about, read).cells[-1:] or (Cell(code=cell.source),)
-    return NotebookResult(number=number, cell=cell, finished=finished, told=told)
+    (output,) = build_transcript(about, read).cells[-1:] or (Cell(code=cell.source),)
+    return NotebookResult(number=number, cell=cell, finished=finished, output=output)
 
 
 class AttachedNotebook:
@@ -260,7 +260,10 @@ def with_outputs(notebook: Notebook, ran: list[NotebookResult]) -> bytes:
     cells: list[_Raw] = []
     for place, cell in enumerate(notebook.raw["cells"]):
         one = by_place.get(place)
-        new = {"outputs": outputs_of(one.told, count=one.number) if one else [], "execution_count": one and one.number}
+        new = {
+            "outputs": outputs_of(one.output, count=one.number) if one else [],
+            "execution_count": one and one.number,
+        }
         cells.append(cell | new if cell.get("cell_type") == "code" else cell)
     return notebook_bytes({**notebook.raw, "cells": cells})
 

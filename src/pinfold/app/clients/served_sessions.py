@@ -132,7 +132,8 @@ class ServedSessions:
     async def fork(self, name: str, *, title: str = "", to: int | None = None, attended: bool = True) -> Link:
         """Fork a session as it is now, or with the variables it had after cell `to`.
 
-        Both work in the same folder, and its files stay as they are. Raises CommandRefused if the variables of that cell are not kept.
+        Both work in the same folder, and its files stay as they are. Raises CommandRefused if the variables of that
+        cell are not kept.
         """
         source, _ = await self.find(name)
         session, _ = await fork(self.store, source, title or None)

@@ -21,13 +21,13 @@ _KEPT = ("state", "site", "input")
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
-async def fork(shelf: SessionStore, session: SessionId, title: str | None = None) -> tuple[SessionId, Damage]:
+async def fork(store: SessionStore, session: SessionId, title: str | None = None) -> tuple[SessionId, Damage]:
     """Create the fork, completely or not at all; return its id and the damage found. The source may be live."""
-    folder, new = shelf.folder_of(session), new_session_id()
+    folder, new = store.folder_of(session), new_session_id()
     if holder_of(folder) is not None:
         with suppress(OwnerGone, SessionBusy, CommandRefused):  # then the fork gets what was saved last
             await RemoteSession(session, folder).save()
-    with shelf.stage_session(new) as partial:
+    with store.stage_session(new) as partial:
         with read_session(folder, session) as (log, damage):
             last, bundle = log.seq, partial / "bundle"
             with bundle.open("xb") as file:
@@ -43,9 +43,9 @@ async def fork(shelf: SessionStore, session: SessionId, title: str | None = None
             await forked.append(SessionForked(source=session, last=last))
             if title:
                 await forked.append(SessionChanged(title=title))
-        partial.rename(shelf.folder_of(new))
+        partial.rename(store.folder_of(new))
     with suppress(OSError):
-        keep_for_copy(folder / "state/files", shelf.folder_of(new) / "state/files")
+        keep_for_copy(folder / "state/files", store.folder_of(new) / "state/files")
     return new, damage
 
 

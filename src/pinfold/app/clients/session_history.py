@@ -145,13 +145,13 @@ def net_changes(changes: Iterable[events.FileChange]) -> tuple[events.FileChange
     return tuple(found)
 
 
-def entries_of(link: Link) -> list[events.Entry]:
-    """Return all entries so far of a local or remote session. Raises PinfoldError."""
+def entries_of(link: Link, after: int = 0) -> list[events.Entry]:
+    """Return the entries after `after`, up to now, of a local or remote session. Raises PinfoldError."""
     if not isinstance(link, LiveSession):
-        return entries_on_disk(link.session)
+        return read_entries(SessionStore().folder_of(link.session), link.session, after)
     # If there is a file, open it anew: this may be another thread than the one that owns the log's connection.
     folder = link.log.folder
-    return list(link.log.read()) if folder is None else read_entries(folder, link.session)
+    return list(link.log.read(after)) if folder is None else read_entries(folder, link.session, after)
 
 
 def entries_on_disk(session: events.SessionId) -> list[events.Entry]:
@@ -188,8 +188,7 @@ class HistoryBuilder:
 
     def add_new(self, live: LiveSession) -> None:
         """Add the events since the last call. Raises PinfoldError."""
-        folder = live.log.folder
-        self.add(list(live.log.read(self.seq)) if folder is None else read_entries(folder, live.session, self.seq))
+        self.add(entries_of(live, self.seq))
 
     def add(self, entries: Sequence[events.Entry]) -> None:
         for entry in entries:

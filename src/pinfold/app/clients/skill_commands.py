@@ -37,7 +37,7 @@ def create_skill(name: str, description: str, *, here: bool) -> Path:
         return install_skill(name, {SKILL: text})
     folder = current_folder() / SKILLS / name
     if folder.exists():
-        raise ConfigError(f"{folder} is there already")
+        raise ConfigError(f"{folder} exists already")
     with explain_errors(f"{folder} cannot be made"):
         folder.mkdir(parents=True)
     write_whole(folder / SKILL, text, mode=0o644)

@@ -59,15 +59,15 @@ async def submit_and_follow(
         async with AsyncExitStack() as stack:
             try:
                 link = await stack.enter_async_context(opening())
-                standing = await link.status()
-                feed = await stack.enter_async_context(link.subscribe(standing.seq))
-                command = command_for(standing)
+                status = await link.status()
+                feed = await stack.enter_async_context(link.subscribe(status.seq))
+                command = command_for(status)
                 await link.submit(command)
             except OwnerGone:
                 if attempt == MAX_OWNER_CHANGES:
                     raise
                 continue
-            target = _target_of(command) or standing.turn
+            target = _target_of(command) or status.turn
             yield Submission(link=link, feed=until_end(feed, target), target=target)
             return
 
@@ -75,7 +75,7 @@ async def submit_and_follow(
 async def follow(link: Link, command: Command, after: int) -> AsyncGenerator[Entry | Delta]:
     """Submit a command and yield the events after `after`, up to its end.
 
-    A caller that leaves early, or is cancelled, interrupts the turn or cell and waits for its end. Use it with `aclosing`.
+    Use it with `aclosing`: a caller that leaves early or is cancelled interrupts the turn or cell, and waits for its end.
     """
     target = _target_of(command)
     async with link.subscribe(after) as feed:

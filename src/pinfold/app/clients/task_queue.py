@@ -183,9 +183,7 @@ async def run_queue(
             session=task.session,
             turn=task.turn,
             flags=task.flags,
-            more={},
             workspace=Path(task.workspace),
-            own_view=False,
         )
         queue.finish(task.number, await run_task(run, anyio.Lock(), stopping))
         on_end(queue.get(task.number))

@@ -71,10 +71,10 @@ class TaskRun(Struct, frozen=True, kw_only=True):
     turn: TurnId
     flags: dict[str, Json]
     """Command-line settings by configuration key."""
-    more: dict[str, Any]
+    more: dict[str, Any] = {}
     """Other fields of the session's options."""
     workspace: Path
-    own_view: bool
+    own_view: bool = False
     """True if it works on a private view of the workspace, merged when the task is done."""
 
     @property
@@ -120,10 +120,10 @@ async def _run_turn(run: TaskRun, merging: anyio.Lock, stopping: anyio.Event) ->
     if view is None or not view.is_dir():
         return result
     async with merging:
-        brought = await anyio.to_thread.run_sync(
+        merged = await anyio.to_thread.run_sync(
             _close_view, run.session, run.workspace, view, is_untrusted, result.status
         )
-    return replace(result, changed=tuple(one.path for one in brought.applied), conflicts=brought.conflicts)
+    return replace(result, changed=tuple(one.path for one in merged.applied), conflicts=merged.conflicts)
 
 
 async def _interrupt_when(stopping: anyio.Event, link: Link, turn: TurnId) -> None:
@@ -161,6 +161,6 @@ def merge_changes(session: SessionId, workspace: Path, view: Path, untrusted: bo
     writer = Writer(session, (workspace,))
     if untrusted:
         writer.turn_untrusted()
-    brought = merge_view(workspace, view)
+    merged = merge_view(workspace, view)
     writer.end()
-    return brought
+    return merged

@@ -74,7 +74,7 @@ def _load_home_commands(faults: list[str]) -> list[UserCommand]:
 def fill_command(command: UserCommand, arguments: str, workspace: Path) -> str:
     """Return the prompt with each placeholder filled once; inserted text is not expanded again. Raises ConfigError."""
     if not command.text:
-        raise ConfigError(f"/{command.name} says nothing; write into its file what the model should do")
+        raise ConfigError(f"/{command.name} is empty; write into its file what the model should do")
     try:
         words = shlex.split(arguments)
     except ValueError:  # an unbalanced quote, such as an apostrophe

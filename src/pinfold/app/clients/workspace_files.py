@@ -46,13 +46,9 @@ class FileEntry(Struct, frozen=True, kw_only=True):
 
 def list_files(workspace: Path, path: str) -> list[FileEntry]:
     """List a folder: folders first, then by name. Raises NoSuchFile, FileRefused."""
+    found: list[FileEntry] = []
     inner = _checked(path)
-    with (
-        _explained(path),
-        closing(SafeFolder(workspace)) as top,
-        top.open_below(inner, os.O_RDONLY | os.O_DIRECTORY) as fd,
-    ):
-        found: list[FileEntry] = []
+    with _open_below(workspace, path, os.O_RDONLY | os.O_DIRECTORY) as fd:
         for name in names_in(fd)[:_MOST]:
             status = os.stat(name, dir_fd=fd, follow_symlinks=False)
             is_folder = stat.S_ISDIR(status.st_mode)
@@ -66,12 +62,7 @@ def list_files(workspace: Path, path: str) -> list[FileEntry]:
 @contextmanager
 def open_file(workspace: Path, path: str) -> Generator[IO[bytes]]:
     """Raises NoSuchFile, FileRefused."""
-    inner = _checked(path)
-    with (
-        _explained(path),
-        closing(SafeFolder(workspace)) as top,
-        top.open_below(inner, os.O_RDONLY | os.O_NONBLOCK) as fd,
-    ):
+    with _open_below(workspace, path, os.O_RDONLY | os.O_NONBLOCK) as fd:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise FileRefused(f"{path} is not a file")
         with os.fdopen(os.dup(fd), "rb") as file:
@@ -93,7 +84,7 @@ def write_file(workspace: Path, path: str, source: IO[bytes]) -> None:
                 top.give(folder, _FOLDER_MODE, owner, is_folder=True)
         now = top.status(inner)
         if now and not stat.S_ISREG(now.st_mode):
-            raise FileRefused(f"{path} is there already and is not a file")
+            raise FileRefused(f"{path} exists already and is not a file")
 
         def copy(fd: int) -> None:
             with open(fd, "wb", closefd=False) as file:
@@ -102,6 +93,13 @@ def write_file(workspace: Path, path: str, source: IO[bytes]) -> None:
         was = Stamp.of(now) if now else None
         top.put_file(inner, copy, mode=_FILE_MODE, owner=owner, mtime_ns=time.time_ns(), was=was)
         top.finish()
+
+
+@contextmanager
+def _open_below(workspace: Path, path: str, flags: int) -> Generator[int]:
+    inner = _checked(path)
+    with _explained(path), closing(SafeFolder(workspace)) as top, top.open_below(inner, flags) as fd:
+        yield fd
 
 
 def _checked(path: str) -> str:

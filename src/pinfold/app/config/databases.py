@@ -49,9 +49,9 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def rows(self) -> dict[str, Json]:
         """Return the fields for display, with the password hidden."""
-        told = msgspec.to_builtins(self)
+        fields = msgspec.to_builtins(self)
         is_open = not self.password or _REFERENCE.fullmatch(self.password)
-        return {**told, "url": show_address(self.url), "password": self.password if is_open else _HIDDEN}
+        return {**fields, "url": show_address(self.url), "password": self.password if is_open else _HIDDEN}
 
 
 def check_data(name: str, given: DataConfig) -> None:
@@ -64,7 +64,7 @@ def check_data(name: str, given: DataConfig) -> None:
     except BadAddress as error:
         raise ConfigError(f"{where}.url {error}") from error
     if given.password and not address.hosts:
-        raise ConfigError(f"{where}.password: a {address.kind} file has none; leave it out")
+        raise ConfigError(f"{where}.password: a {address.kind} file has no password; leave it out")
     if "${" in given.password and not _REFERENCE.fullmatch(given.password):
         raise ConfigError(f"{where}.password: write ${{secret:NAME}} and nothing else, or the password itself")
     for key in ("max_rows", "max_mb", "timeout_s"):
@@ -86,6 +86,7 @@ class ConfiguredDatabases:
         self._folders = tuple(map(str, folders))
         self._about_to_read = about_to_read
         self.workers = Workers()
+        self.close = self.workers.close
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -119,9 +120,6 @@ class ConfiguredDatabases:
         from pinfold.tools.sql.tools import sql_tools
 
         return sql_tools(self, self.workers)
-
-    async def close(self) -> None:
-        await self.workers.close()
 
 
 def keep_passwords(data: Mapping[str, DataConfig]) -> None:

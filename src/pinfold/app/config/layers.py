@@ -152,8 +152,7 @@ class _Layers(msgspec.Struct):
             dotted = where.rstrip("`")
             raise self._error(dotted, f": {message}") from error
         for dotted in (*_LIMITS, "sessions.keep_days", "sessions.quota_gb"):
-            section, key = dotted.split(".")
-            value = getattr(getattr(config, section), key)
+            value = config.get(dotted)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise self._error(dotted, f" must be more than 0 and finite, not {value}")
         try:
@@ -188,8 +187,8 @@ def _parse_toml(data: bytes, path: Path) -> Values:
     try:
         parsed = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        mend = "pinfold config edit" if path.parent == config_dir() else "change it, or take it away"
-        raise ConfigError(f"{path} is not valid TOML: {error}; mend it: {mend}") from error
+        fix = "pinfold config edit" if path.parent == config_dir() else "change or remove it"
+        raise ConfigError(f"{path} is not valid TOML: {error}; fix it: {fix}") from error
     for section, content in parsed.items():
         if section not in SECTIONS:
             raise ConfigError(f"{path}: unknown section [{section}]{_nearest(section, tuple(SECTIONS))}")
@@ -199,9 +198,7 @@ def _parse_toml(data: bytes, path: Path) -> Values:
         known = SECTIONS[section].__struct_fields__
         for name, table in named.items() if section in NAMED else [("", named)]:
             if not isinstance(table, dict):
-                raise ConfigError(
-                    f"{path}: [{section}] holds tables with a name: write [{section}.NAME] and {name} below"
-                )
+                raise ConfigError(f"{path}: [{section}] needs a name: write [{section}.NAME], and {name} below it")
             for key in cast("dict[str, Json]", table):
                 if key not in known:
                     where = f"{section}.{name}" if name else section
@@ -222,7 +219,7 @@ def _project_limits(given: Values, path: Path, above: Config) -> Values:
             dotted = f"{section}.{key}"
             if dotted not in (*_LIMITS, *_ADDED):
                 raise ConfigError(f"{path}: a project may not set {dotted}; put it into {config_file()}")
-            ceiling = getattr(getattr(above, section), key)
+            ceiling = above.get(dotted)
             if dotted in _ADDED and isinstance(value, list):
                 content[key] = [*ceiling, *cast("list[Json]", value)]
             elif not isinstance(value, int | float) or (ceiling is not None and value > ceiling):
@@ -242,4 +239,4 @@ def _from_environment(prefix: str, section: type[msgspec.Struct]) -> Iterator[tu
             try:
                 yield variable, {field.name: parse_value(text, field.type)}
             except msgspec.ValidationError as error:
-                raise ConfigError(f"the environment variable {variable}={text!r} is wrong: {error}") from error
+                raise ConfigError(f"the environment variable {variable}={text!r} is invalid: {error}") from error

@@ -200,6 +200,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     log: LogConfig = LogConfig()
     data: dict[str, DataConfig] = {}
 
+    def get(self, dotted: str) -> Json:
+        """Return the value of `section.key`."""
+        section, key = dotted.split(".")
+        return getattr(getattr(self, section), key)
+
 
 NAMED: Mapping[str, type[msgspec.Struct]] = {"data": DataConfig}
 """Sections whose tables the user names: `[data.NAME]`."""

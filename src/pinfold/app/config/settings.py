@@ -45,7 +45,7 @@ def set_value(key: str, text: str | None, *, project: Path | None = None) -> Cha
     value = None if text is None else _read(key, text, field)
     path = config_file() if project is None else project / SETTINGS
     if project is not None and path.is_symlink():
-        raise ConfigError(f"{path} is a link; what is behind it is changed by hand")
+        raise ConfigError(f"{path} is a link; edit the file that it points to by hand")
     with hold_file_lock(path) if project is None else contextlib.nullcontext():
         document = _read_document(path)
         text_before = document.as_string()
@@ -88,9 +88,9 @@ def _read_document(path: Path) -> Json:
     except FileNotFoundError:
         return tomlkit.document()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}; mend it: pinfold config edit") from error
+        raise ConfigError(f"{path} cannot be read: {error}; fix it: pinfold config edit") from error
     except TOMLKitError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}; mend it: pinfold config edit") from error
+        raise ConfigError(f"{path} is not valid TOML: {error}; fix it: pinfold config edit") from error
 
 
 def _put(document: Json, parts: list[str], value: Json) -> Json:

@@ -6,8 +6,8 @@ from pinfold.app.lazy_names import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pinfold.app.diagnostics.first_run import DetectedSetup, FoundServer, agree_on_model, detect_setup
+    from pinfold.app.diagnostics.first_run import DetectedSetup, agree_on_model, detect_setup
     from pinfold.app.diagnostics.health import Health, run_checks
-    from pinfold.app.diagnostics.system_map import Edge, Node, SystemMap, build_session_map, build_system_map
+    from pinfold.app.diagnostics.system_map import SystemMap, build_session_map, build_system_map
 
 __getattr__ = lazy_names(__name__)

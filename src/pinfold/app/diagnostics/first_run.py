@@ -114,7 +114,7 @@ async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
 async def agree_on_model(found: DetectedSetup, agrees: Callable[[str], Awaitable[bool]]) -> str:
     """Return the model to use; empty if the user refused all. A model the user agreed to is saved to the configuration.
 
-    The first question offers the provider. If it is refused, or there is none, the second offers `builtin` with its size.
+    The first question offers the provider. If it is refused, or there is none, the second offers `builtin`.
     """
     if found.model:
         return found.model

@@ -29,16 +29,16 @@ from pinfold.sandbox.providers.doctor import LATE, WAIT, Report, examine
 from pinfold.text import join_names
 
 
-async def check_models(around: CheckContext) -> tuple[list[Finding], dict[str, object]]:
+async def check_models(context: CheckContext) -> tuple[list[Finding], dict[str, object]]:
     """Check the configured models. Also return, as plain data, which models exist here."""
     there: Reachable | None = None
-    given = around.config.models
-    roles = [("model", around.config.model.name), *(("fallback", name) for name in given.fallback)]
+    given = context.config.models
+    roles = [("model", context.config.model.name), *(("fallback", name) for name in given.fallback)]
     named = [(role, name) for role, name in (*roles, ("escalate", given.escalate)) if name]
     found: dict[tuple[str, str], Finding] = {}
 
     async def ask(role: str, name: str) -> None:
-        found[role, name] = await _check_model(around, role, name)
+        found[role, name] = await _check_model(context, role, name)
 
     async with anyio.create_task_group() as tasks:
         for role, name in named:
@@ -49,14 +49,14 @@ async def check_models(around: CheckContext) -> tuple[list[Finding], dict[str, o
     return [*(found[one] for one in named), *local, *_find_paused_models()], _plain(there)
 
 
-async def _check_model(around: CheckContext, role: str, name: str) -> Finding:
+async def _check_model(context: CheckContext, role: str, name: str) -> Finding:
     what = name if role == "model" else f"{name} ({role})"
-    access = CallOptions.of(around.config, around.loaded.keys()).access()
+    access = CallOptions.of(context.config, context.loaded.keys()).access()
     try:
-        with anyio.fail_after(around.limit_s):
-            words = await check_reachable(name, access, limit_s=around.limit_s)
+        with anyio.fail_after(context.limit_s):
+            words = await check_reachable(name, access, limit_s=context.limit_s)
     except TimeoutError:
-        return fault(what, f"{LATE} {around.limit_s:g} s", WAIT)
+        return fault(what, f"{LATE} {context.limit_s:g} s", WAIT)
     except NoKey as error:
         cause, _, fix = str(error).partition(": ")
         return fault(what, cause, fix)
@@ -72,9 +72,11 @@ def _find_local_models(there: Reachable, *, any_named: bool) -> list[Finding]:
     for server in there.servers:
         has = join_names([model.id for model in server.models], 3) or "no model"
         if server.needs_key:
-            has = "wants a key"
+            has = "needs a key"
         found.append(Finding(server.kind, words=f"answers at {server.base_url}: {has}"))
-    found += [Finding(key.provider, words=f"{key.variable} is set; it is not asked") for key in there.keys]
+    found += [
+        Finding(key.provider, words=f"{key.variable} is set; the provider is not contacted") for key in there.keys
+    ]
     if found or any_named:
         return found
     cause = "none is configured, none runs here, and no provider's key is set"
@@ -99,13 +101,13 @@ def _plain(there: Reachable) -> dict[str, object]:
     }
 
 
-async def check_servers(around: CheckContext) -> list[dict[str, object]]:
+async def check_servers(context: CheckContext) -> list[dict[str, object]]:
     """Check each MCP server of the user and this folder: whether it starts, and if not, why and what to do."""
-    if not (config_dir() / "mcp.json").exists() and SERVERS not in around.loaded.obeyed:
+    if not (config_dir() / "mcp.json").exists() and SERVERS not in context.loaded.obeyed:
         return []
     from pinfold.app.session.mcp.inspection import check_servers
 
-    return await check_servers(around.workspace, around.limit_s)
+    return await check_servers(context.workspace, context.limit_s)
 
 
 def server_finding(one: dict[str, object]) -> Finding:
@@ -119,22 +121,22 @@ def server_finding(one: dict[str, object]) -> Finding:
     return Finding(name, words=words)
 
 
-async def check_databases(around: CheckContext) -> list[Finding]:
+async def check_databases(context: CheckContext) -> list[Finding]:
     """Connect to each `[data.NAME]` and list its tables."""
-    if not around.config.data:
+    if not context.config.data:
         return []
-    configured = ConfiguredDatabases(around.config.data, (), _do_nothing)
+    configured = ConfiguredDatabases(context.config.data, (), _do_nothing)
     found: dict[str, Finding] = {}
 
     async def ask(name: str, kind: str) -> None:
         try:
-            with anyio.fail_after(around.limit_s):
+            with anyio.fail_after(context.limit_s):
                 answered = await configured.workers.ask(await configured.source(name), None)
             found[name] = Finding(name, words=f"{kind}; {len(answered.told.value)} tables")
         except TimeoutError:
-            found[name] = fault(name, f"{LATE} {around.limit_s:g} s", WAIT)
+            found[name] = fault(name, f"{LATE} {context.limit_s:g} s", WAIT)
         except PinfoldError as error:
-            cause = f"{around.config.data[name].rows()['url']}: {error}"
+            cause = f"{context.config.data[name].rows()['url']}: {error}"
             found[name] = fault(name, cause, f"is it right? pinfold config set data.{name}.url URL")
 
     try:
@@ -195,22 +197,22 @@ async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> 
     except ConfigError:
         workspace = Path("/")
     loaded, said = machine.configuration(workspace)
-    around = CheckContext(workspace=workspace, loaded=loaded, limit_s=limit_s)
+    context = CheckContext(workspace=workspace, loaded=loaded, limit_s=limit_s)
     found: dict[Section, list[Finding]] = {"versions": [], "configuration": list(said)}
     health = Health(findings=found)
 
     async def sandboxes() -> list[Finding]:
-        python, said = await anyio.to_thread.run_sync(machine.cells_python, around)
+        python, said = await anyio.to_thread.run_sync(machine.cells_python, context)
         health.sandboxes = report = await examine(asked, python=python, limit_s=limit_s)
-        helper = await anyio.to_thread.run_sync(machine.warm_helper, around)
+        helper = await anyio.to_thread.run_sync(machine.warm_helper, context)
         return [*machine.report_findings(report, asked), *said, helper]
 
     async def models() -> list[Finding]:
-        models, health.models = await check_models(around)
+        models, health.models = await check_models(context)
         return models
 
     async def servers() -> list[Finding]:
-        health.servers = await check_servers(around)
+        health.servers = await check_servers(context)
         return [server_finding(one) for one in health.servers]
 
     async with anyio.create_task_group() as tasks:
@@ -222,13 +224,13 @@ async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> 
             return lambda: anyio.to_thread.run_sync(lambda: list(look()), abandon_on_cancel=True)
 
         add("versions", "versions", of(machine.versions))
-        add("configuration", "this folder", of(lambda: machine.folder(around)))
+        add("configuration", "this folder", of(lambda: machine.folder(context)))
         add("sandboxes", "sandboxes", sandboxes)
         add("models", "models", models)
         add("MCP servers", "MCP servers", servers)
-        add("databases", "databases", lambda: check_databases(around))
+        add("databases", "databases", lambda: check_databases(context))
         add("folders", "folders", of(machine.folders))
-        add("folders", "disk", of(lambda: machine.disks(around)))
+        add("folders", "disk", of(lambda: machine.disks(context)))
         add("leftovers", "leftovers", of(machine.leftovers))
     health.findings = {section: some for section, some in found.items() if some}
     return health

@@ -91,11 +91,11 @@ def configuration(workspace: Path) -> tuple[Loaded, list[Finding]]:
     except ConfigError as error:
         found = explained_fault("settings", error)
         if "config.toml" in str(error):
-            cause = str(error).removesuffix("; mend it: pinfold config edit")
+            cause = str(error).removesuffix("; fix it: pinfold config edit")
             found = fault("settings", cause, "pinfold config edit")
         return Loaded(config=Config(), origins={}), [found]
     path = config_file()
-    words = f"{path}" if path.exists() else f"the defaults; {path} would change them"
+    words = f"{path}" if path.exists() else f"the defaults; to change them, create {path}"
     return loaded, [Finding("settings", words=words), *_variables(loaded)]
 
 
@@ -114,9 +114,9 @@ def _variables(loaded: Loaded) -> Iterator[Finding]:
         yield note(name, "this variable sets nothing", f"did you mean {near[0]}?" if near else f"unset {name}")
 
 
-def folder(around: CheckContext) -> Iterator[Finding]:
+def folder(context: CheckContext) -> Iterator[Finding]:
     """Check whether the project files of this folder are trusted."""
-    found = read_project_files(around.workspace)
+    found = read_project_files(context.workspace)
     what, names = "this folder", [*(file.name for file in found.files), *found.odd]
     if not names:
         yield Finding(what, words="No project instructions found")
@@ -124,11 +124,11 @@ def folder(around: CheckContext) -> Iterator[Finding]:
         yield Finding(what, words=f"is trusted: {join_names(names, 4)}")
     elif found.odd:
         odd = [f"{name}: {why}" for name, why in found.odd.items()]
-        yield note(what, join_names(odd, 2), "change it or take it away")
+        yield note(what, join_names(odd, 2), "change or remove it")
     else:
-        cause = around.loaded.notice.partition("; see")[0] or "it is not trusted"
+        cause = context.loaded.notice.partition("; see")[0] or "it is not trusted"
         yield note(what, cause, f"look at it, and allow it: pinfold trust {found.workspace}")
-    _, notices = instructions(found.workspace, around.loaded.obeyed)
+    _, notices = instructions(found.workspace, context.loaded.obeyed)
     yield from (note("instructions", notice) for notice in notices)
 
 
@@ -161,7 +161,7 @@ def versions() -> Iterator[Finding]:
         yield fault("uv", f"{uv} does not run: {error}", "install it again: pip install --force-reinstall uv")
 
 
-def disks(around: CheckContext) -> Iterator[Finding]:
+def disks(context: CheckContext) -> Iterator[Finding]:
     seen: set[int] = set()
     for what, folder in (("data", data_dir()), ("temp", Path(tempfile.gettempdir()))):
         there = _nearest_existing(folder)
@@ -178,14 +178,14 @@ def disks(around: CheckContext) -> Iterator[Finding]:
             yield found(
                 f"disk ({what})", f"only {room}", "free some: pinfold sessions gc, pinfold cleanup, uv cache prune"
             )
-    bound = around.config.limits.disk_mb
-    most = bound << 20 if bound else min(MOST_GROWTH, shutil.disk_usage(around.workspace).free // 2)
+    bound = context.config.limits.disk_mb
+    most = bound << 20 if bound else min(MOST_GROWTH, shutil.disk_usage(context.workspace).free // 2)
     words = f"a session in this folder may make it grow by {most >> 20:,} MB ([limits] disk_mb)"
     yield Finding("disk (workspace)", words=words)
     if not (data_dir() / "sessions").is_dir():
         return
     sessions = SessionStore().sessions()
-    size, most = sum(item.size for item in sessions), around.config.sessions.quota_gb * 1e9
+    size, most = sum(item.size for item in sessions), context.config.sessions.quota_gb * 1e9
     words = f"{len(sessions)}, {_size(size)} of {_size(most)}"
     if size > most:
         yield note("sessions", f"{words}: over the quota", "pinfold sessions gc removes the oldest")
@@ -245,7 +245,7 @@ def _open_files() -> Iterator[Finding]:
 def leftovers() -> Iterator[Finding]:
     found = [f"{kind} {name}" for kind, name in clean_up(dry_run=True)]
     if found:
-        cause = f"{len(found)} of a Pinfold that was killed: {join_names(found, 3)}"
+        cause = f"{len(found)} left by a Pinfold that was killed: {join_names(found, 3)}"
         yield note("leftovers", cause, "pinfold cleanup")
     else:
         yield Finding("leftovers", words="nothing was left behind")
@@ -259,31 +259,33 @@ def _size(count: float) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
-def cells_python(around: CheckContext) -> tuple[Path | None, list[Finding]]:
+def cells_python(context: CheckContext) -> tuple[Path | None, list[Finding]]:
     """Return the Python that runs cells, None if the configured one is not usable, with findings."""
-    sandbox = around.config.sandbox
+    sandbox = context.config.sandbox
     what = "environment"
     try:
-        stands = environment_status(sandbox.packages, sandbox.python)
+        status = environment_status(sandbox.packages, sandbox.python)
     except PinfoldError as error:
         fix = "name one that works: pinfold config set sandbox.python PATH, or --unset it"
         return None, [fault(what, str(error), fix)]
     if sandbox.python:
-        return stands.used, [Finding(what, words=f"cells run in {stands.used}")]
-    if stands.environment is None:
+        return status.used, [Finding(what, words=f"cells run in {status.used}")]
+    if status.environment is None:
         cause = "the data environment is not built: cells have no pandas and the like"
-        return stands.used, [note(what, cause, "pinfold env build")]
-    return stands.used, [Finding(what, words=f"cells run in {stands.folder}")]
+        return status.used, [note(what, cause, "pinfold env build")]
+    return status.used, [Finding(what, words=f"cells run in {status.folder}")]
 
 
-def warm_helper(around: CheckContext) -> Finding:
+def warm_helper(context: CheckContext) -> Finding:
     """Report whether a warm helper runs, and how to switch it off."""
-    if around.config.sandbox.warm == "off":
+    if context.config.sandbox.warm == "off":
         words = "switched off ([sandbox] warm)"
     elif helper := running_helper():
-        words = f"process {helper.pid} with {helper.mb} MB; it leaves after 15 idle minutes, or by pinfold up --stop"
+        words = (
+            f"process {helper.pid} with {helper.mb} MB; it ends after 15 idle minutes; end it now: pinfold up --stop"
+        )
     else:
-        words = 'none runs; the next exec, run or chat leaves one ([sandbox] warm = "off": never)'
+        words = 'not running; the next exec, run or chat starts one, unless [sandbox] warm is "off"'
     return Finding("warm helper", words=words)
 
 

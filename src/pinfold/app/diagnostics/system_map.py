@@ -99,42 +99,42 @@ async def build_system_map(workspace: Path, fronts: Iterable[str]) -> SystemMap:
     loaded = load_config(workspace)
     options = new_session_options(new_session_id(), workspace, {})
     config = loaded.config
-    drawing = _MapBuilder()
-    user = drawing.add("user", "person", "you", (", ".join(fronts),))
+    builder = _MapBuilder()
+    user = builder.add("user", "person", "you", (", ".join(fronts),))
     bounds = (f"mode {config.run.mode}", f"guards {config.run.guards}", f"{config.run.max_steps} steps a turn")
-    drawing.add(_ENGINE, "engine", "engine and policy", bounds, after=user, words="asks")
-    await _models(drawing, loaded)
-    await _sandbox(drawing, loaded, options)
-    _tools(drawing, options)
-    _servers(drawing, options)
-    before = "tools:sql" if "tools:sql" in drawing.nodes else _ENGINE
+    builder.add(_ENGINE, "engine", "engine and policy", bounds, after=user, words="asks")
+    await _models(builder, loaded)
+    await _sandbox(builder, loaded, options)
+    _tools(builder, options)
+    _servers(builder, options)
+    before = "tools:sql" if "tools:sql" in builder.nodes else _ENGINE
     for name, data in config.data.items():
-        drawing.add(f"data:{name}", "database", name, (str(data.rows()["url"]), "read only"), after=before)
-    _network(drawing, config)
-    _stores(drawing, config)
-    return drawing.build()
+        builder.add(f"data:{name}", "database", name, (str(data.rows()["url"]), "read only"), after=before)
+    _network(builder, config)
+    _stores(builder, config)
+    return builder.build()
 
 
 async def build_session_map(link: Link) -> SystemMap:
     """Map a live session. Raises PinfoldError."""
     now = await link.status()
     loaded = load_config(Path(now.workspace))
-    drawing = _MapBuilder()
-    user = drawing.add("user", "person", "you")
+    builder = _MapBuilder()
+    user = builder.add("user", "person", "you")
     tainted = "has read outside text: sending data out needs your OK" if now.outside else ""
     lines = (now.title, f"mode {now.mode}", tainted)
-    drawing.add(_ENGINE, "engine", f"session {link.session}", lines, after=user, words="asks")
+    builder.add(_ENGINE, "engine", f"session {link.session}", lines, after=user, words="asks")
     if now.no_model:
-        drawing.add("model", "model", "no model", (now.no_model,), faulty=True, after=_ENGINE)
+        builder.add("model", "model", "no model", (now.no_model,), faulty=True, after=_ENGINE)
     else:
-        _model(drawing, CallOptions.of(loaded.config, loaded.keys()), now.model, "in use", after=_ENGINE, edge="asks")
-    sandbox = drawing.add("sandbox", "sandbox", f"sandbox: {now.sandbox}", after=_ENGINE, words="runs code in")
+        _model(builder, CallOptions.of(loaded.config, loaded.keys()), now.model, "in use", after=_ENGINE, edge="asks")
+    sandbox = builder.add("sandbox", "sandbox", f"sandbox: {now.sandbox}", after=_ENGINE, words="runs code in")
     places = {now.workspace: (now.mode != "read-only", "workspace")}
     places |= {path: (False, f"data {name}") for name, path in now.data.items()}
     places |= {path: (writable, "mount") for path, writable in now.mounts.items()}
     for path, (writable, what) in places.items():
         words = "reads and writes" if writable else "reads"
-        drawing.add(path, "store", path, (what,), after=sandbox, words=words)
+        builder.add(path, "store", path, (what,), after=sandbox, words=words)
     tools: dict[str, list[str]] = {}
     for one in cast("list[dict[str, str]]", await link.query("tools")):
         tools.setdefault(one["server"], []).append(one["name"].removeprefix(f"{one['server']}."))
@@ -143,17 +143,17 @@ async def build_session_map(link: Link) -> SystemMap:
         names, state = tools.get(server, []), states.get(server)
         how = (f"MCP, {state['state']}", str(state["problem"] or "")) if state else ()
         _add_tools(
-            drawing, server, names, how, kind="server" if state else "tools", faulty=bool(state and state["problem"])
+            builder, server, names, how, kind="server" if state else "tools", faulty=bool(state and state["problem"])
         )
     granted = [f"{one['pattern']} ({one['scope']})" for one in cast("list[dict[str, str]]", await link.query("grants"))]
     hosts = list(loaded.config.network.allow)
     lines = (join_names(hosts, _NAMED) if hosts else "no host without asking", *granted)
-    drawing.add("allowed", "network", "allowed without asking", lines, after=_ENGINE)
-    drawing.add("log", "store", "log", (str(SessionStore().folder_of(link.session)),), after=_ENGINE, words="keeps")
-    return drawing.build()
+    builder.add("allowed", "network", "allowed without asking", lines, after=_ENGINE)
+    builder.add("log", "store", "log", (str(SessionStore().folder_of(link.session)),), after=_ENGINE, words="keeps")
+    return builder.build()
 
 
-async def _models(drawing: _MapBuilder, loaded: Loaded) -> None:
+async def _models(builder: _MapBuilder, loaded: Loaded) -> None:
     config = loaded.config
     calling = CallOptions.of(config, loaded.keys())
     name, words = config.model.name, "configured"
@@ -163,44 +163,44 @@ async def _models(drawing: _MapBuilder, loaded: Loaded) -> None:
             name, words = chosen.name, "found on this machine"
         except ConfigError:
             fix = "name one: pinfold config set model.name NAME"
-            drawing.add("model", "model", "no model", (fix,), faulty=True, after=_ENGINE)
+            builder.add("model", "model", "no model", (fix,), faulty=True, after=_ENGINE)
             return
-    before = _model(drawing, calling, name, words, after=_ENGINE, edge="asks")
+    before = _model(builder, calling, name, words, after=_ENGINE, edge="asks")
     for other in calling.fallback:
-        before = _model(drawing, calling, other, "fallback", after=before, edge="if it fails")
+        before = _model(builder, calling, other, "fallback", after=before, edge="if it fails")
     if calling.escalate:
         first = f"model:{name}"
-        _model(drawing, calling, calling.escalate, "stronger", after=first, edge="if it is stuck")
+        _model(builder, calling, calling.escalate, "stronger", after=first, edge="if it is stuck")
 
 
-def _model(drawing: _MapBuilder, calling: CallOptions, name: str, words: str, *, after: str, edge: str) -> str:
+def _model(builder: _MapBuilder, calling: CallOptions, name: str, words: str, *, after: str, edge: str) -> str:
     is_paused = model_key(name) in BreakerStore().all()
     lines = (words, *(("paused: it kept failing",) if is_paused else ()))
-    id_ = drawing.add(f"model:{name}", "model", name, lines, faulty=is_paused, after=after, words=edge)
+    id_ = builder.add(f"model:{name}", "model", name, lines, faulty=is_paused, after=after, words=edge)
     place = destination_of(name, calling.access())
     if place:
-        drawing.add(f"place:{place}", "place", place, ("the conversation goes there",), after=id_)
+        builder.add(f"place:{place}", "place", place, ("the conversation goes there",), after=id_)
     else:
-        drawing.add(f"place:{name}", "place", "this machine", ("nothing leaves",), after=id_)
+        builder.add(f"place:{name}", "place", "this machine", ("nothing leaves",), after=id_)
     return id_
 
 
-async def _sandbox(drawing: _MapBuilder, loaded: Loaded, options: Options) -> None:
-    around = CheckContext(workspace=options.workspace or Path("/"), loaded=loaded, limit_s=LIMIT_S)
-    python, said = cells_python(around)
+async def _sandbox(builder: _MapBuilder, loaded: Loaded, options: Options) -> None:
+    context = CheckContext(workspace=options.workspace or Path("/"), loaded=loaded, limit_s=LIMIT_S)
+    python, said = cells_python(context)
     wanted = loaded.config.sandbox.provider
     checked = await _probe_sandbox(wanted, python)
     is_fine = checked.status == "proven"
     asked = f"{wanted} takes {checked.name}" if wanted != checked.name else "by name"
     how = f"{checked.level} isolation verified" if is_fine else checked.cause or checked.status
     name, is_broken = f"sandbox: {checked.name}", any(one.standing == "fault" for one in said)
-    drawing.add("sandbox", "sandbox", name, (asked, how), faulty=not is_fine, after=_ENGINE, words="runs code in")
+    builder.add("sandbox", "sandbox", name, (asked, how), faulty=not is_fine, after=_ENGINE, words="runs code in")
     title, lines = f"Python {checked.environment.get('python', '')}", (str(python or ""), *(one.cause for one in said))
-    drawing.add("python", "sandbox", title.strip(), lines, faulty=is_broken, after="sandbox")
-    trusted = f"obeyed: {join_names(list(loaded.obeyed), 3)}" if loaded.obeyed else ""
+    builder.add("python", "sandbox", title.strip(), lines, faulty=is_broken, after="sandbox")
+    trusted = f"followed: {join_names(list(loaded.obeyed), 3)}" if loaded.obeyed else ""
     ignored = "its project instructions are ignored" if loaded.notice else ""
     words = "reads and writes" if loaded.config.run.mode != "read-only" else "reads"
-    drawing.add(
+    builder.add(
         "workspace", "store", str(options.workspace), ("workspace", trusted, ignored), after="sandbox", words=words
     )
 
@@ -215,22 +215,22 @@ async def _probe_sandbox(wanted: str, python: Path | None) -> SandboxCheck:
     return (await examine((wanted,), python=python, limit_s=LIMIT_S)).sandboxes[0]
 
 
-def _tools(drawing: _MapBuilder, options: Options) -> None:
+def _tools(builder: _MapBuilder, options: Options) -> None:
     """Add the tools that a new session would have, by the server that code imports them from."""
     try:
         registry, faults = _registry(options)
     except PinfoldError as error:
-        drawing.add("tools:", "tools", "tools", (str(error),), faulty=True, after=_ENGINE)
+        builder.add("tools:", "tools", "tools", (str(error),), faulty=True, after=_ENGINE)
         return
     for server, tools in registry.servers.items():
         names = [tool.name.removeprefix(f"{server}.") for tool in tools]
-        _add_tools(drawing, server, names, _find_user_tools(options) if server == "tools" else ())
+        _add_tools(builder, server, names, _find_user_tools(options) if server == "tools" else ())
     if faults:
-        drawing.add("tools:!", "tools", "tools left out", faults, faulty=True, after=_ENGINE)
+        builder.add("tools:!", "tools", "tools left out", faults, faulty=True, after=_ENGINE)
 
 
 def _add_tools(
-    drawing: _MapBuilder,
+    builder: _MapBuilder,
     server: str,
     names: list[str],
     more: Iterable[str],
@@ -239,15 +239,15 @@ def _add_tools(
     faulty: bool = False,
 ) -> None:
     lines = (pluralize("tool", len(names)), join_names(names, _NAMED), *more)
-    drawing.add(f"tools:{server}", kind, f"servers.{server}", lines, after=_ENGINE, words="calls", faulty=faulty)
+    builder.add(f"tools:{server}", kind, f"servers.{server}", lines, after=_ENGINE, words="calls", faulty=faulty)
 
 
 def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
     """Return the registry as a stored session would have it. Raises PinfoldError."""
     with folder("workspace") as place, closing(RedactingLog(place, new_session_id())) as log:
         spec = Spec(workspace=options.workspace or place, site=place)
-        ground = ResolvedSandbox(provider=provider_named("auto"), python=Path("python"))
-        runner, faults = build_runner(options, spec, log, ground, small=False, servers=None)
+        resolved = ResolvedSandbox(provider=provider_named("auto"), python=Path("python"))
+        runner, faults = build_runner(options, spec, log, resolved, small=False, servers=None)
     return runner.registry, faults
 
 
@@ -261,7 +261,7 @@ def _find_user_tools(options: Options) -> Iterator[str]:
         yield f"{count} from installed packages"
 
 
-def _servers(drawing: _MapBuilder, options: Options) -> None:
+def _servers(builder: _MapBuilder, options: Options) -> None:
     if options.toolbox.mcp is None and not (config_dir() / "mcp.json").exists():
         return
     from pinfold.app.session.mcp.files import load_servers
@@ -274,10 +274,10 @@ def _servers(drawing: _MapBuilder, options: Options) -> None:
         tools = "not seen yet" if one.tools is None else pluralize("tool", one.tools)
         state = f"failed: {one.failure.why}" if one.failure else "trusted" if one.trusted else "not trusted"
         lines, failed = (f"MCP over {spec.transport}", tools, state), one.failure is not None
-        drawing.add(f"mcp:{spec.name}", "server", spec.name, lines, faulty=failed, after=_ENGINE, words="calls")
+        builder.add(f"mcp:{spec.name}", "server", spec.name, lines, faulty=failed, after=_ENGINE, words="calls")
         boxed = "a sandbox of its own" if is_sandboxed(spec) else ""
         place = boxed or ("this machine, unconfined" if spec.transport == "stdio" else one.where)
-        drawing.add(
+        builder.add(
             f"reach:{place if not boxed else spec.name}",
             "sandbox" if boxed else "place",
             place,
@@ -285,21 +285,21 @@ def _servers(drawing: _MapBuilder, options: Options) -> None:
             after=f"mcp:{spec.name}",
         )
     for line in named.faults:
-        drawing.add(f"mcp:{line}", "server", "not used", (line,), faulty=True, after=_ENGINE)
+        builder.add(f"mcp:{line}", "server", "not used", (line,), faulty=True, after=_ENGINE)
 
 
-def _network(drawing: _MapBuilder, config: Config) -> None:
+def _network(builder: _MapBuilder, config: Config) -> None:
     hosts = config.network.allow
     lines = [join_names(hosts, _NAMED) if hosts else "no host without asking"]
     with suppress(ConfigError):
         if secrets := [one.name for one in Secrets().all()]:
             lines.append(f"secrets: {join_names(secrets, _NAMED)}")
-    gate = drawing.add("egress", "network", "egress proxy", lines, after="sandbox", words="goes out by")
-    if "tools:web" in drawing.nodes:
-        drawing.edges.append(Edge(source="tools:web", target=gate))
+    gate = builder.add("egress", "network", "egress proxy", lines, after="sandbox", words="goes out by")
+    if "tools:web" in builder.nodes:
+        builder.edges.append(Edge(source="tools:web", target=gate))
 
 
-def _stores(drawing: _MapBuilder, config: Config) -> None:
+def _stores(builder: _MapBuilder, config: Config) -> None:
     kept = f"{config.sessions.keep_days:g} days, {config.sessions.quota_gb:g} GB"
     places = {
         "sessions": (data_dir() / "sessions", ("logs and blobs", kept)),
@@ -307,7 +307,7 @@ def _stores(drawing: _MapBuilder, config: Config) -> None:
         "operator log": (state_dir() / "log", (f"level {config.log.level}",)),
     }
     for name, (path, lines) in places.items():
-        drawing.add(f"store:{name}", "store", name, (*lines, str(path)), after=_ENGINE, words="keeps")
+        builder.add(f"store:{name}", "store", name, (*lines, str(path)), after=_ENGINE, words="keeps")
 
 
 def plain(found: SystemMap) -> dict[str, object]:

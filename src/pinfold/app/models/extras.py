@@ -52,9 +52,9 @@ EXTRAS: Mapping[str, Extra] = {
     "cohere": Extra("models of Cohere", ("pydantic_ai", "cohere")),
     "sql": Extra("databases: PostgreSQL, SQLite, DuckDB", ("adbc_driver_postgresql", "duckdb", "pyarrow", "sqlglot")),
     "transformers": Extra("pinfold model serve with a Transformers folder", ("torch", "transformers")),
-    "local": Extra("what runs `builtin`, beside Pinfold instead of fetched for it", ("xllamacpp",)),
-    "embeddings": Extra("notes found by meaning, offline", ("numpy", "onnxruntime", "tokenizers")),
-    "keyring": Extra("secrets in the system's keyring", ("keyring",)),
+    "local": Extra("the runtime of the model `builtin`, instead of downloading it later", ("xllamacpp",)),
+    "embeddings": Extra("search notes by meaning, offline", ("numpy", "onnxruntime", "tokenizers")),
+    "keyring": Extra("keep secrets in the system's keyring", ("keyring",)),
 }
 
 
@@ -132,11 +132,11 @@ def _check_imports(name: str) -> None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ExtraFailed(f"{name} was installed, and cannot be tried: {error}") from error
+        raise ExtraFailed(f"{name} was installed, but could not be tried: {error}") from error
     if done.returncode:
         why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise ExtraFailed(
-            f"{name} was installed, and does not work: {first_line(why, 300)}; pinfold doctor says more of this machine"
+            f"{name} was installed, but does not work: {first_line(why, 300)}; pinfold doctor checks this machine"
         )
 
 
@@ -218,7 +218,7 @@ def _run(command: Sequence[str | Path], variables: Mapping[str, str], on_line: O
         """Return uv's reason; if there is none, the last line, which is the script's own."""
         if re.search(r"^\s*(?:error:|\u00d7)", said, re.MULTILINE):
             return explain_failure(said, running_python(), Path(sys.prefix))
-        return first_line((said.strip().splitlines() or ["nothing was said"])[-1].removeprefix("pinfold: "), 300)
+        return first_line((said.strip().splitlines() or ["it gave no reason"])[-1].removeprefix("pinfold: "), 300)
 
     run(command, environment={**uv_variables(), **variables}, folder=root, keep=None, on_line=on_line, explain=explain)
 

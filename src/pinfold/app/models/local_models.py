@@ -143,7 +143,7 @@ def choose_among(there: Reachable) -> ModelChoice:
     ways = [f"`--model builtin` fetches one that runs here ({builtin.weights.megabytes})"]
     for key in there.keys:
         model = SUGGESTED.get(key.provider, f"{key.provider}:MODEL")
-        ways.append(f"{key.variable} is set: `--model {model}` sends what the model is told to {key.provider}")
+        ways.append(f"{key.variable} is set: `--model {model}` sends the conversation to {key.provider}")
     raise ConfigError(
         "no model is configured, and none of Ollama, LM Studio, llama.cpp and vLLM answers here; " + "; ".join(ways)
     )

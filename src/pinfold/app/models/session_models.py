@@ -157,7 +157,7 @@ def select_models(
         try:
             return model_named(name, access=later)
         except ModelError as error:
-            missing.append(f"{name} ({key}) cannot be asked: {error}")
+            missing.append(f"{name} ({key}) cannot be used: {error}")
             return None
 
     others = tuple(filter(None, (load_standby(name, "models.fallback") for name in calling.fallback)))

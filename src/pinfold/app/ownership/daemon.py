@@ -76,9 +76,9 @@ class Daemon:
         folder = private_dir(private_dir(state_dir()) / up_dir().name)
         claimed = claim(folder)
         if claimed is None and not beside:
-            raise SessionBusy(f"pinfold up runs already, as process {holder_of(folder)}; see pinfold up --status")
+            raise SessionBusy(f"pinfold up is already running, as process {holder_of(folder)}; see pinfold up --status")
         if claimed is None:
-            await self._hold_sessions(lambda: on_ready(f"pinfold up runs too, as process {holder_of(folder)}"))
+            await self._hold_sessions(lambda: on_ready(f"pinfold up is running too, as process {holder_of(folder)}"))
             return
         try:
             for stale in folder.glob("*.sock"):
@@ -127,7 +127,7 @@ class Daemon:
     async def own(self, folder: Path, session: SessionId, options: Options) -> LiveSession:
         """Open a session and hold it until it is unused. Raises SessionBusy and the errors of opening."""
         if self._sessions is None or self._over.is_set():
-            raise SessionBusy("pinfold up is ending")
+            raise SessionBusy("pinfold up is shutting down")
         return await self._sessions.start(self._serve_session, folder, session, options)
 
     def let_go(self, session: SessionId) -> _Held | None:
@@ -177,7 +177,7 @@ class Daemon:
                 try:
                     given = decode_options(options)
                 except msgspec.ValidationError as error:
-                    why = f"pinfold up is of another version, end it with pinfold up --stop: {error}"
+                    why = f"pinfold up runs another version; end it with pinfold up --stop: {error}"
                     raise ConfigError(why) from error
                 return {"began": (await self.own(place, SessionId(name), given)).began}
             case {"op": "status"}:
@@ -265,7 +265,7 @@ async def stop_daemon() -> bool:
         while holder_of(up_dir()) is not None:
             await anyio.sleep(_LOOK_AGAIN_S)
     if patience.cancelled_caught:
-        raise SessionBusy(f"pinfold up, process {holder_of(up_dir())}, does not end; try again later")
+        raise SessionBusy(f"pinfold up, process {holder_of(up_dir())}, did not end in time; try again later")
     return True
 
 

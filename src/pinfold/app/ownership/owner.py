@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Protocol, Self, TypeAlias, TypeVar, cast, get_args
+from typing import Self, TypeAlias, TypeVar, cast, get_args
 
 import anyio
 import msgspec
@@ -70,45 +70,13 @@ _FAREWELL_S = 5.0
 """How long clients may take to read one event while the owner shuts down."""
 
 
-Feed: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Entry | Delta]]
-"""An endless stream of events and deltas."""
-
-
-class Link(Protocol):
-    """A session as a front end sees it, in this process or another."""
-
-    session: SessionId
-
-    async def status(self) -> SessionStatus: ...
-
-    async def submit(self, command: Command) -> None: ...
-
-    async def restore(self, number: int) -> str:
-        """Restore the workspace's files from a checkpoint; return a description. Raises PinfoldError."""
-        ...
-
-    async def query(self, what: Listing) -> Json:
-        """Raises PinfoldError."""
-        ...
-
-    async def variable_page(self, name: str, query: PageQuery) -> VariablePage:
-        """Return some rows of a variable. Raises PinfoldError with the reason."""
-        ...
-
-    async def blob(self, id_: BlobId) -> bytes:
-        """Raises BlobMissing."""
-        ...
-
-    def subscribe(self, after: int = 0) -> Feed: ...
-
-
 @asynccontextmanager
 async def acquire(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
     """Own the session and serve its socket. Raises SessionBusy if another process owns it."""
     private_dir(folder)
     claimed = claim(folder)
     if claimed is None:
-        raise SessionBusy(f"{session} is in use by process {holder_of(folder)}; end that first or work through it")
+        raise SessionBusy(f"{session} is in use by process {holder_of(folder)}; end that process first")
     begun = False
     try:
         async with open_session(folder, session, options) as live, _serve_clients(live, folder):
@@ -128,7 +96,7 @@ def acquire_or_open(
 
 
 @asynccontextmanager
-async def connect(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[LiveSession | RemoteSession]:
+async def connect(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[Link]:
     """Connect to the live owner, else let `pinfold up` own the session, else own it here. Raises SessionBusy."""
     give_up_at = anyio.current_time() + _TAKE_OVER_S
     handed, began = False, None
@@ -147,45 +115,32 @@ async def connect(folder: Path, session: SessionId, options: Options) -> AsyncGe
         if await remote.answers():
             if began is None and (other := _difference(options, await remote.status())):
                 raise ConfigError(
-                    f"{session} is live with {other}; leave that out, or close the session first "
+                    f"{session} is open with {other}; leave that out, or close the session first "
                     f"(pinfold up --close {session}, or end process {holder_of(folder)})"
                 )
             yield remote
             return
         if anyio.current_time() > give_up_at:
             raise SessionBusy(
-                f"{session} is held by process {holder_of(folder)}, which does not answer; end it or try again later"
+                f"{session} is held by process {holder_of(folder)}, which does not answer; "
+                "end that process or try again later"
             )
         await anyio.sleep(_LOOK_AGAIN_S)
 
 
-def _difference(options: Options, standing: SessionStatus) -> str | None:
+def _difference(options: Options, status: SessionStatus) -> str | None:
     """Return the requested option that differs from the live session, in words; None if none does."""
-    if options.workspace is not None and str(options.workspace) != standing.workspace:
+    if options.workspace is not None and str(options.workspace) != status.workspace:
         return "another workspace"
-    if options.data is not None and {name: str(path) for name, path in options.data.items()} != standing.data:
+    if options.data is not None and {name: str(path) for name, path in options.data.items()} != status.data:
         return "other data"
-    if options.mounts is not None and {str(mount.path): mount.writable for mount in options.mounts} != standing.mounts:
+    if options.mounts is not None and {str(mount.path): mount.writable for mount in options.mounts} != status.mounts:
         return "other mounts"
     return None
 
 
-async def rename(folder: Path, session: SessionId, title: str) -> None:
-    """Give a session a name, through its owner if it has one."""
-    await _change(folder, session, Rename(title=title))
-
-
-async def configure(folder: Path, session: SessionId, *, checkpoints: bool) -> None:
-    """Turn git checkpoints on or off, through the session's owner if it has one."""
-    await _change(folder, session, Configure(checkpoints=checkpoints))
-
-
-async def revoke(folder: Path, session: SessionId, pattern: str) -> None:
-    """Revoke a grant of a session, through its owner if it has one."""
-    await _change(folder, session, Configure(revoke=(pattern,)))
-
-
-async def _change(folder: Path, session: SessionId, change: Rename | Configure) -> None:
+async def configure(folder: Path, session: SessionId, change: Rename | Configure) -> None:
+    """Change the name, the checkpoints or the grants of a session, through its owner if it has one."""
     claimed = claim(folder)
     if claimed is None:
         await RemoteSession(session, folder).submit(change)
@@ -202,7 +157,7 @@ async def _change(folder: Path, session: SessionId, change: Rename | Configure) 
 
 
 class RemoteSession:
-    """A session that another process owns."""
+    """A session that another process owns. Its requests raise PinfoldError with the owner's reason."""
 
     def __init__(self, session: SessionId, folder: Path, began: int | None = None) -> None:
         """`began`: the last event before the session was opened, if it was opened for this process."""
@@ -218,8 +173,8 @@ class RemoteSession:
         return True
 
     async def status(self) -> SessionStatus:
-        standing = self._read(await self._ask({"op": "hello"}), SessionStatus)
-        return standing if self._began is None else msgspec.structs.replace(standing, seq=self._began)
+        status = self._read(await self._ask({"op": "hello"}), SessionStatus)
+        return status if self._began is None else msgspec.structs.replace(status, seq=self._began)
 
     async def submit(self, command: Command) -> None:
         limit_s = _RESTORE_S if isinstance(command, Undo | Rewind | Redo) else _ANSWER_S  # answered when done
@@ -264,6 +219,10 @@ class RemoteSession:
         return answer
 
 
+Link: TypeAlias = LiveSession | RemoteSession
+"""A session as a front end sees it, in this process or another."""
+
+
 class _RemoteFeed:
     """Events of a session that another process owns. Raises OwnerGone when that process ends.
 
@@ -284,18 +243,18 @@ class _RemoteFeed:
 async def _serve_clients(live: LiveSession, folder: Path) -> AsyncGenerator[None]:
     """Serve other processes while the block runs; at the end, finish what they requested."""
     listener = await open_listener(folder / _SOCKET)
-    talks = _Connections(live)
+    connections = _Connections(live)
     try:
         async with listener, background() as tasks:
-            tasks.start_soon(listener.serve, talks.answer)
+            tasks.start_soon(listener.serve, connections.answer)
             yield
             await live.idle()
             (folder / _SOCKET).unlink(missing_ok=True)
             # Serve clients accepted before the unlink; later ones become the owner.
             await live.idle()
-            talks.is_leaving = True
+            connections.is_leaving = True
             live.log.end_subscriptions()
-            await talks.wait_for_readers()
+            await connections.wait_for_readers()
     finally:
         (folder / _SOCKET).unlink(missing_ok=True)
 
@@ -338,8 +297,8 @@ class _Connections:
 async def _respond(live: LiveSession, stream: SocketStream, question: Json, moved: Callable[[], None]) -> None:
     match question:
         case {"op": "hello"}:
-            standing = live.status_after(live.log.seq)
-            await send_line(stream, msgspec.structs.asdict(standing))
+            status = live.status_after(live.log.seq)
+            await send_line(stream, msgspec.structs.asdict(status))
         case {"op": "submit", "command": command}:
             logger.debug("%s: another process submits %s", live.session, command)
             await live.submit(decode_command(command))

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.app.session.agent_tools import START
-from pinfold.app.session.egress import NETWORK, Flows, SessionEgress
+from pinfold.app.session.egress import NETWORK, QUESTION, Flows, SessionEgress
 from pinfold.app.session.protected_files import find_protected_file, plan_edit
 from pinfold.app.trust.named_files import MOST, describe_named_files, files_named
 from pinfold.app.trust.privacy import Privacy
@@ -39,7 +39,6 @@ COMMAND = 20_000
 _SAYS = 200
 """Longest tool description shown with a question, in characters."""
 SHELL = "shell"
-QUESTION = "ask_user"
 PROMOTE = "promote_skill"
 _PROMOTING = "this function would become one of your tools, in this and all later sessions{}"
 _OUTSIDE = ". This session has read outside text, so read the code with care"
@@ -52,7 +51,7 @@ NO_TUNNELS = (
 class ActionPolicy(Struct, kw_only=True):
     registry: Registry
     spec: Spec
-    way: SessionEgress
+    egress: SessionEgress
     privacy: Privacy
     inside: Inside
     handed: frozenset[str] = frozenset()
@@ -80,7 +79,7 @@ class ActionPolicy(Struct, kw_only=True):
         if isinstance(action, CallTool) and action.tool == QUESTION and self.registry.get(QUESTION):
             return _question(action)
         connects = isinstance(action, CallTool) and action.tool == NETWORK
-        if isinstance(action, CallTool) and connects and action.args not in self.way.wanted:
+        if isinstance(action, CallTool) and connects and action.args not in self.egress.wanted:
             return Deny(f"no tool is called {NETWORK!r}; open a connection instead", rule="the way out")
         facts = Facts(effect="once", reach="workspace") if given.stopped else self.facts(action)
         if isinstance(action, CallTool) and facts.leaves:
@@ -154,7 +153,7 @@ class ActionPolicy(Struct, kw_only=True):
         return Facts(effect=tool.effect, reach=reach, target=target, handed=handed, leaves=leaves)
 
     def _network(self, to: Destination | None, effect: Effect, *, handed: bool = False) -> Facts:
-        listed = to is not None and self.way.listed.lists(to)
+        listed = to is not None and self.egress.listed.lists(to)
         return Facts(effect=effect, reach="network", target=str(to or ""), listed=listed, handed=handed, leaves=True)
 
     def destination(self, action: Action) -> Destination | None:
@@ -249,7 +248,7 @@ def _require_showable(text: str, most: int, what: str, instead: str) -> str:
     """Raises NotShown."""
     if len(text) > most:
         raise NotShown(
-            f"{what} is too long to be shown whole ({len(text):,} characters; the limit is {most:,}), "
+            f"{what} is too long to show in full ({len(text):,} characters; the limit is {most:,}), "
             f"so it cannot be approved; {instead}"
         )
     return text
@@ -257,7 +256,7 @@ def _require_showable(text: str, most: int, what: str, instead: str) -> str:
 
 def _why_stopped(action: CallTool, stopped: Stopped) -> str:
     if stopped == "impossible":
-        return "this system cannot hold the command to reading, so it may change files"
+        return "this system cannot run the command read-only, so it may change files"
     names = dict.fromkeys(one.name for one in read_script(str(action.given.get("command", ""))).commands)
     name = f"`{next(iter(names))}`" if len(names) == 1 and "" not in names else "the command"
     return f"{name} tried to change files"
@@ -293,11 +292,9 @@ def _ask_about_change(tool: AnyTool, servers: SessionServers) -> Verdict:
     """Ask about a tool that changed since the user agreed to it: each time, in every mode; no grant covers it."""
     server = tool.server
     if len(servers.difference(server).text) > _SHOWN_DIFFERENCE:
-        return Deny(
-            f"{server} has changed too much to be shown in passing; look at it: pinfold mcp trust {server}", rule=_RULE
-        )
+        return Deny(f"{server} has changed too much to show here; review it: pinfold mcp trust {server}", rule=_RULE)
     return Ask(
-        reason=f"{server} describes {tool.name} otherwise than when you agreed to it; "
-        f"a yes agrees to all that has changed in {server}",
+        reason=f"{server} has changed its description of {tool.name} since you agreed to it; "
+        f"a yes accepts everything that has changed in {server}",
         rule=_RULE,
     )

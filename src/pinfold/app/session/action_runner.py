@@ -118,7 +118,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         *,
         read_only: bool = False,
     ) -> Performed:
-        is_part = self.way.is_running
+        is_part = self.egress.is_running
         if self.writer and not is_part:
             self.writer.begin_action()
             await self._check_for_outside_text()
@@ -127,7 +127,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
             on_output=on_output,
             cell=cell,
             cleared=frozenset(filter(None, [self.judging.destination(action)])),
-            wanted=self.way.wanted,
+            wanted=self.egress.wanted,
             # A workspace that cannot be written needs no further protection.
             read_only=read_only and (self.spec.writable or any(one.writable for one in self.spec.mounts)),
         )
@@ -149,7 +149,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         try:
             found = await anyio.to_thread.run_sync(self.writer.find_marked)
         except ConfigError as error:
-            said = f"{error}; until then this session counts as having read outside text"
+            said = f"{error}; until that is fixed, this session counts as having read outside text"
         else:
             if not found:
                 return
@@ -183,7 +183,7 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         if self.skills and reads:
             await self.skills.write_files()
         # The connections of a call from a cell are tracked by that cell.
-        async with nullcontext() if self.way.is_running else self._track_egress(what, reads=reads):
+        async with nullcontext() if self.egress.is_running else self._track_egress(what, reads=reads):
             with action_scope(what):
                 performed = await (self._run(id_, action, what) if is_cell else self._call(action, what))
         if is_cell:
@@ -195,14 +195,14 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     async def _track_egress(self, what: ActionContext, *, reads: bool) -> AsyncGenerator[None]:
         """Close all connections at the end of an action that may have read the user's files, however it ends."""
         if reads and self.privacy.about_to_read():
-            await self.way.disconnect_all()  # they were allowed while the session held no private data
+            await self.egress.disconnect_all()  # they were allowed while the session held no private data
 
         def must_disconnect() -> bool:
             if reads:
                 self.privacy.note_own_files()
             return reads and self.privacy.holds
 
-        async with self.way.track_action(what, cut=must_disconnect):
+        async with self.egress.track_action(what, cut=must_disconnect):
             yield
 
     async def _run(self, id_: ActionId, action: RunCell, what: ActionContext) -> Performed:
@@ -215,8 +215,8 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
         async def answer_call(tool: str, args: Mapping[str, Json]) -> Answer:
             if tool == ASK and self.catalogue:
                 answer = await self.catalogue.answer(args)
-                told = args.get("module") or (answer.value if "search" in args else "")
-                if self.servers and self.servers.mentions_untrusted_server(str(told)):
+                mentioned = args.get("module") or (answer.value if "search" in args else "")
+                if self.servers and self.servers.mentions_untrusted_server(str(mentioned)):
                     await self.note_outside_text()
                 return answer
             return answer_to_cell(await what.on_call(tool, args))
@@ -256,6 +256,15 @@ class SandboxActionRunner(SandboxSession, kw_only=True, dict=True):
     @property
     def is_exposed(self) -> bool:
         return self.privacy.is_exposed
+
+    @property
+    def is_private(self) -> bool:
+        """True if the session may hold private data."""
+        return self.privacy.is_exposed or self.state().private
+
+    def is_untrusted(self) -> bool:
+        """Return True if the session has read outside text, including what a sub-agent's code fetched through it."""
+        return self.judging.has_met_outside_text or self.state().untrusted
 
     async def _call(self, action: CallTool, what: ActionContext) -> Performed:
         if what.cell is None or what.read_only:

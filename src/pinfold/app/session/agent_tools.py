@@ -80,9 +80,9 @@ class AgentRun(Struct, kw_only=True):
 
     def to_json(self) -> dict[str, Json]:
         names = ("name", "session", "status", "answer", "why", "files", "conflicts", "folder")
-        told: dict[str, Json] = {name: getattr(self, name) for name in names}
+        fields: dict[str, Json] = {name: getattr(self, name) for name in names}
         usage = {"tokens": self.usage.total, "cost": self.cost, "steps": self.steps}
-        return {**told, "keep": list(self.keep), "usage": usage}
+        return {**fields, "keep": list(self.keep), "usage": usage}
 
     def to_record(self) -> dict[str, Json]:
         """Return the record for the log."""
@@ -100,10 +100,10 @@ class AgentRun(Struct, kw_only=True):
 def runs_in(observation: str) -> list[dict[str, Json]]:
     """Read the record of one call: name, session, status, answer, line of each sub-agent. Empty if it is not one."""
     try:
-        told = convert(parse_json(observation), list[dict[str, Json]])
+        records = convert(parse_json(observation), list[dict[str, Json]])
     except (BadEvent, ValidationError):
         return []
-    return [one for one in told if {"name", "session", "status", "line"} <= one.keys()]
+    return [one for one in records if {"name", "session", "status", "line"} <= one.keys()]
 
 
 def read_tasks(given: Mapping[str, Json]) -> list[AgentTask]:
@@ -112,7 +112,7 @@ def read_tasks(given: Mapping[str, Json]) -> list[AgentTask]:
         tasks = convert(given.get("tasks"), list[AgentTask])
     except ValidationError as error:
         raise BadCall(
-            f"that is no task for a sub-agent: {error}; give brief, and give, keep, budget, model or agent"
+            f"not a task for a sub-agent: {error}; give brief, and if needed give, keep, budget, model or agent"
         ) from error
     if not 1 <= len(tasks) <= MOST:
         raise BadCall(f"{len(tasks)} tasks were given; give 1 to {MOST}")
@@ -139,7 +139,7 @@ def check_model(name: str, own: str, calling: CallOptions) -> None:
     except UnknownModel as error:
         raise BadCall(f"a sub-agent cannot have the model {name!r}: {error}") from error
     raise BadCall(
-        f"a sub-agent cannot have the model {name!r}: take one of the provider of this session, builtin, or one that "
+        f"a sub-agent cannot have the model {name!r}: choose one of this session's provider, builtin, or one that "
         "the user named in [models] or in the description of a sub-agent"
     )
 
@@ -206,7 +206,9 @@ def _load_user_files() -> list[tuple[str, bytes]]:
     found: list[tuple[str, bytes]] = []
     for path in sorted(folder.glob("*.md")) if folder.is_dir() else ():
         with suppress(OSError, ConfigError):  # a definition that cannot be read counts as absent
-            found.append((path.name, read_limited(path, _FILE_BYTES, "is too large to describe a sub-agent")))
+            found.append(
+                (path.name, read_limited(path, _FILE_BYTES, "is too large for the description of a sub-agent"))
+            )
     return found
 
 

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from pinfold.app.session.live_session import LiveSession
 
 logger = logging.getLogger(__name__)
-_QUESTION = "ask_user"
 _BEGIN_S = 10.0
 _STOP_S = 10.0
 _FOLDER = "/tmp/.pinfold-agents"  # noqa: S108 - inside
@@ -139,22 +138,14 @@ class Agents(Struct, kw_only=True):
             untrusted=any(run.untrusted for run in runs),
         )
 
-    def is_untrusted(self) -> bool:
-        """Return True if the session has read outside text, including what a sub-agent's code fetched through it."""
-        return self.runner.judging.has_met_outside_text or self.runner.state().untrusted
-
-    @property
-    def is_private(self) -> bool:
-        return self.runner.privacy.is_exposed or self.runner.state().private
-
     async def take_outside_text(self) -> None:
         """Mark the session and all sub-agents untrusted once one of them reads outside text: they share a sandbox."""
-        if not self.is_untrusted():
+        if not self.runner.is_untrusted():
             await self.runner.note_outside_text()
 
     async def take_taint(self, live: LiveSession) -> None:
         """Copy a sub-agent's taint to the session, however it ended: what it read may be in the shared sandbox."""
-        if live.is_exposed:
+        if live.is_private:
             self.runner.privacy.mark_exposed()
         if live.is_untrusted:
             await self.take_outside_text()
@@ -166,7 +157,7 @@ class Agents(Struct, kw_only=True):
         for task in tasks:
             check_model(task.model, self.core.model.name, self.options.calling)
         # As at the end of a cell: what a model reads from here on must not leave through open connections.
-        await self.runner.way.disconnect_all()
+        await self.runner.egress.disconnect_all()
         session = await self.runner.ensure_session()
         if not isinstance(session, Forkable) or not session.capabilities.fork:
             raise NotSupported("sub-agents need a sandbox that can fork a live session, such as namespaces")
@@ -209,7 +200,7 @@ class Agents(Struct, kw_only=True):
             allowed = [name for name in names if any(fnmatchcase(name, wanted) for wanted in definition.tools)]
             tools = replace(tools, enable=tuple(allowed))
         loaded = replace(loaded, config=replace(loaded.config, tools=tools))
-        told = Instruction(path=f"the sub-agent {definition.name}", text=definition.prompt)
+        instruction = Instruction(path=f"the sub-agent {definition.name}", text=definition.prompt)
         is_bound = task.read_only or state.plan.locked
         return replace(
             options,
@@ -223,7 +214,7 @@ class Agents(Struct, kw_only=True):
             mounts=self.runner.spec.mounts,
             view=None,
             toolbox=replace(options.toolbox, loaded=loaded, starts_servers=False, served=self._server_tools()),
-            instructions=(*options.instructions, told) if definition.prompt else options.instructions,
+            instructions=(*options.instructions, instruction) if definition.prompt else options.instructions,
             budget=budget_of(task, self.core.budget, state),
             git_checkpoints=None,
             answer_schema=None,
@@ -316,7 +307,7 @@ class _Child(Struct, kw_only=True):
                 variables=inventory(variables),
             )
             async with agents.open_child(place, SessionId(run.session), options) as live:
-                live.share_taint(agents.is_untrusted, agents.take_outside_text, private=agents.is_private)
+                live.share_taint(agents.runner.is_untrusted, agents.take_outside_text, private=agents.runner.is_private)
                 try:
                     await self._follow(live, run, text, options.budget)
                     await branch.variables()  # raises if the fork's process is gone, whatever the model answered
@@ -385,10 +376,10 @@ class _Child(Struct, kw_only=True):
             return
         asked = waiting.asked
         if asked.question:
-            question, options = f"The sub-agent {name} asks: {asked.reason}", list(asked.options)
+            question, options = f"The sub-agent {name} asks: {asked.reason}", asked.options
         else:
-            question, options = f"The sub-agent {name}: {asked.reason}\n{asked.shows}\nAllow this?", ["yes", "no"]
-        done = await self.what.call_part(_QUESTION, {"question": question, "options": options}, [])
+            question, options = f"The sub-agent {name}: {asked.reason}\n{asked.shows}\nAllow this?", ("yes", "no")
+        done = await self.what.ask_user(question, options)
         is_answered = done.outcome == "ok"
         is_yes = is_answered and (asked.question or done.observation.strip().casefold() in ("yes", "y"))
         words = done.observation if is_answered else done.error or "no user can be asked"
@@ -409,9 +400,9 @@ class _Child(Struct, kw_only=True):
         if run.untrusted and runner.writer:
             runner.writer.turn_untrusted()
         try:
-            brought = merge_view(runner.spec.workspace, view)
+            merged = merge_view(runner.spec.workspace, view)
         except PinfoldError as error:
             run.why = run.why or str(error)
             return
-        run.files = [change.path for change in brought.applied]
-        run.conflicts = [*brought.conflicts, *(f"{one.path} ({one.why})" for one in brought.left_out)]
+        run.files = [change.path for change in merged.applied]
+        run.conflicts = [*merged.conflicts, *(f"{one.path} ({one.why})" for one in merged.left_out)]

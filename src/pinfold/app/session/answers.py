@@ -70,7 +70,7 @@ class AnswerForm:
 
 
 def read_schema(path: Path) -> Json:
-    """Read a schema. Raises ConfigError if it cannot be read, is no JSON or is no schema."""
+    """Read a schema. Raises ConfigError if it cannot be read or is not a JSON Schema."""
     from pinfold.text.answer_forms import parse_json
 
     data = read_limited(path, LARGEST, f"is too large for a schema: the limit is {LARGEST >> 10} kB")
@@ -95,7 +95,9 @@ def check_schema(schema: Json, name: str) -> Json:
         for reference in () if "$id" in json.dumps(schema) else _references(schema):
             validator._resolver.lookup(reference)  # noqa: SLF001 - there is no public way to ask before
     except SchemaError as error:
-        raise ConfigError(cap_text(f"{name} is no JSON Schema: {error.json_path}: {error.message}", _FAULT)) from error
+        raise ConfigError(
+            cap_text(f"{name} is not a JSON Schema: {error.json_path}: {error.message}", _FAULT)
+        ) from error
     except Unresolvable as error:
         raise ConfigError(
             f"the schema {name} refers to {error.ref!r}, which is not in it; nothing is fetched: put it under $defs"

@@ -94,7 +94,7 @@ async def resolve_sandbox(options: Options, kept: Path | None, ends: AsyncExitSt
         return ResolvedSandbox(provider=provider, notices=(provider.notice,) if provider.notice else ())
     mounts = options.mounts or ()
     writable = [*filter(None, (options.workspace, *(mount.path for mount in mounts if mount.writable)))]
-    python, told = await python_for_cells(
+    python, notice = await python_for_cells(
         options.packages, options.python, make=options.make_environment, writable=writable
     )
     provider = provider_named(wanted, python=python, allow_unmasked=options.allow_unmasked)
@@ -103,13 +103,13 @@ async def resolve_sandbox(options: Options, kept: Path | None, ends: AsyncExitSt
     site = None
     if provider.capabilities.site:
         site = kept / "site" if kept else ends.enter_context(folder("site"))
-    notices = tuple(filter(None, (provider.notice, told)))
+    notices = tuple(filter(None, (provider.notice, notice)))
     return ResolvedSandbox(provider=provider, python=python, site=site, notices=notices)
 
 
-def build_spec(options: Options, ground: ResolvedSandbox, log: Log) -> Spec:
+def build_spec(options: Options, resolved: ResolvedSandbox, log: Log) -> Spec:
     """Build the spec from filled options. Raises ConfigError for what this sandbox cannot enforce or mount."""
-    name, can = ground.provider.name, ground.provider.capabilities
+    name, can = resolved.provider.name, resolved.provider.capabilities
     can_write, can_mount = options.mode != "read-only", can.mounts or (can.isolated and not can.remote)
     if not can_write and not can.isolated:
         raise ConfigError(f"{name} cannot keep the workspace read-only; choose another mode or sandbox")
@@ -126,9 +126,9 @@ def build_spec(options: Options, ground: ResolvedSandbox, log: Log) -> Spec:
         data=options.data or {},
         mounts=tuple(replace(mount, writable=mount.writable and can_write) for mount in options.mounts or ()),
         limits=options.limits,
-        site=ground.site,
-        servers=ground.site / ".servers" if ground.site else None,
-        skills=ground.site / ".skills" if ground.site else None,
+        site=resolved.site,
+        servers=resolved.site / ".servers" if resolved.site else None,
+        skills=resolved.site / ".skills" if resolved.site else None,
         view=options.view,
         state=log.folder / "state" if log.folder else None,
         contents=contents_dir(options.workspace) if log.folder else None,
@@ -136,7 +136,7 @@ def build_spec(options: Options, ground: ResolvedSandbox, log: Log) -> Spec:
 
 
 async def start_servers(
-    options: ToolOptions, around: ServerContext, tasks: TaskGroup
+    options: ToolOptions, context: ServerContext, tasks: TaskGroup
 ) -> tuple[SessionServers | None, tuple[str, ...]]:
     """Return the MCP servers, run in `tasks`, and a line for each that cannot be used. Raises ConfigError."""
     if not options.starts_servers:
@@ -147,13 +147,13 @@ async def start_servers(
     from pinfold.app.session.mcp.files import load_servers
     from pinfold.app.session.mcp.servers import serve
 
-    origin = str(around.spec.workspace / SERVERS)
+    origin = str(context.spec.workspace / SERVERS)
     named = load_servers(options.mcp, origin, options.more_mcp, options.client_mcp)
-    return await tasks.start(serve, named, around) if named.specs else None, named.faults
+    return await tasks.start(serve, named, context) if named.specs else None, named.faults
 
 
-def _can_have_agents(options: Options, ground: ResolvedSandbox) -> bool:
-    has = ground.provider
+def _can_have_agents(options: Options, resolved: ResolvedSandbox) -> bool:
+    has = resolved.provider
     return not options.is_child and (isinstance(has, Auto) or (has.capabilities.fork and has.capabilities.calls))
 
 
@@ -185,18 +185,18 @@ def _build_registry(
 
 
 def build_runner(
-    options: Options, spec: Spec, log: Log, ground: ResolvedSandbox, *, small: bool, servers: SessionServers | None
+    options: Options, spec: Spec, log: Log, resolved: ResolvedSandbox, *, small: bool, servers: SessionServers | None
 ) -> tuple[SandboxActionRunner, tuple[str, ...]]:
     """Return the runner, and a line for each tool or skill that cannot be used. Raises ConfigError, BadTool."""
     toolbox, config = options.toolbox, options.toolbox.loaded.config
-    way = SessionEgress(config.network.allow)
+    egress = SessionEgress(config.network.allow)
 
     async def ensure_session() -> Session:
         return await runner.ensure_session()
 
     async def about_to_read() -> None:
         if privacy.mark_exposed():
-            await way.disconnect_all()  # they were allowed while the session held no private data
+            await egress.disconnect_all()  # they were allowed while the session held no private data
 
     inside = SessionCommands(ensure_session)
     handed = [as_tool(tool) for tool in options.tools]
@@ -204,8 +204,8 @@ def build_runner(
     folders = (spec.workspace, *(mount.path for mount in spec.mounts if mount.writable))
     privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
     databases = ConfiguredDatabases(config.data, folders, about_to_read) if config.data else None
-    own = [install_tool(spec.site, ground.python, folders)] if spec.site and ground.python else []
-    own += [*(databases.tools() if databases else ()), *(agent_tools() if _can_have_agents(options, ground) else ())]
+    own = [install_tool(spec.site, resolved.python, folders)] if spec.site and resolved.python else []
+    own += [*(databases.tools() if databases else ()), *(agent_tools() if _can_have_agents(options, resolved) else ())]
     memory = MemoryContext(
         workspace=spec.workspace,
         log=log,
@@ -215,13 +215,13 @@ def build_runner(
         current_cell=lambda: runner.state().cells or None,
         about_to_read=about_to_read,
     )
-    skills = SessionSkills(ground.provider, spec, log, inside=inside, ensure_session=ensure_session)
+    skills = SessionSkills(resolved.provider, spec, log, inside=inside, ensure_session=ensure_session)
     own += [*memory_tools(memory), *skills.tools(), *plan_tools(log, lambda: runner.state())]  # noqa: PLW0108 - no runner yet
     tools, faults = build_tools(
-        toolbox, [*own, *handed], inside=inside, kept=partial(find_result, log.blobs), way=way, spec=spec
+        toolbox, [*own, *handed], inside=inside, kept=partial(find_result, log.blobs), egress=egress, spec=spec
     )
     registry, ignored = _build_registry(tools, toolbox, servers, skills)
-    shared: dict[str, Any] = {"registry": registry, "way": way, "privacy": privacy, "spec": spec}
+    shared: dict[str, Any] = {"registry": registry, "egress": egress, "privacy": privacy, "spec": spec}
     shared |= {"servers": servers, "skills": skills}
     judging = ActionPolicy(
         **shared,
@@ -234,7 +234,7 @@ def build_runner(
     )
     runner = SandboxActionRunner(
         **shared,
-        provider=ground.provider,
+        provider=resolved.provider,
         log=log,
         judging=judging,
         catalogue=Catalogue(registry, servers),
@@ -288,10 +288,10 @@ class ModelSwitcher:
         if self.runner.registry.get("agents.run") and not is_small:
             lines.append(describe_definitions(load_definitions(self._options.toolbox.loaded.obeyed).values()))
         workspace = self._options.workspace_inside or spec.workspace
-        told = (_SMALL if is_small else _PROMPT).format(workspace=workspace, mounts="".join(lines))
+        text = (_SMALL if is_small else _PROMPT).format(workspace=workspace, mounts="".join(lines))
         wanted = format_instructions(self._options.instructions, SMALL_BYTES if is_small else TOLD_BYTES)
         wanted += f"The program that works with you says:\n{self.said}\n" if self.said else ""
-        return told + wanted + (form.describe_schema() if form else "")
+        return text + wanted + (form.describe_schema() if form else "")
 
     def choose(self, model: str) -> Choice:
         """Switch to this model. Raises ModelError."""

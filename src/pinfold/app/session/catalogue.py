@@ -53,8 +53,8 @@ class Catalogue:
                     stale.unlink()
             for server, module in self._modules().items():
                 source = _WITHHELD.format(module)
-                is_told = is_met or not self._late or not self._late.mentions_untrusted_server(server)
-                if is_told and self._registry.servers.get(server):
+                is_shown = is_met or not self._late or not self._late.mentions_untrusted_server(server)
+                if is_shown and self._registry.servers.get(server):
                     source = self._source(server)
                 if self._written.get(module) != source:
                     file = folder / f"{module}.py"

@@ -242,10 +242,10 @@ class Checkpoints:
         if outcome.status == "error":
             # Code may have broken the index, or a crash left a lock. Both belong to the session alone: start anew.
             outcome = await self._run("make", [ref, "", "", "again", *secrets], repository.environment, text)
-        told = re.fullmatch(_MADE, outcome.stdout)
-        if outcome.status != "ok" or told is None:
+        reply = re.fullmatch(_MADE, outcome.stdout)
+        if outcome.status != "ok" or reply is None:
             raise self._error(outcome)
-        what, commit, tree = (word.decode() for word in told.groups())
+        what, commit, tree = (word.decode() for word in reply.groups())
         self._repository = replace(repository, last=commit, tree=tree)
         if what == "made":
             made = Checkpointed(number=number, commit=commit, message=message, restored=restored)
@@ -263,7 +263,7 @@ class Checkpoints:
 
         environment = self._repository.environment if self._repository else {}
         if not re.fullmatch(_COMMIT, target):
-            raise CheckpointError(f"{target!r} is no commit")
+            raise CheckpointError(f"{target!r} is not a commit")
         compared = await self._run("compare", (present, target, *secret_pathspecs()), environment)
         if compared.code == _GONE:
             raise CheckpointError(f"its commit {target[:12]} is no longer in the repository")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 FLOW_HOSTS, FLOW_TOOLS = "flows.hosts", "flows.tools"
 """Flags with which the user types flows; they are not keys of the configuration."""
+QUESTION = "ask_user"
 NETWORK = "network"
 """The action of code that opens a connection. The model cannot call it by name."""
 _TURNS = 20
@@ -75,26 +76,29 @@ class ActionContext(Struct, kw_only=True):
         finally:
             wanted.remove(args)
 
+    async def ask_user(self, question: str, options: Iterable[str]) -> Performed:
+        return await self.call_part(QUESTION, {"question": question, "options": list(options)}, [])
+
     @property
     def sent(self) -> tuple[Sent, ...]:
         return tuple(Sent(to=str(to), out=out, back=back) for to, (out, back) in self.moved.items())
 
 
-_doing: ContextVar[ActionContext | None] = ContextVar("doing", default=None)
+_current: ContextVar[ActionContext | None] = ContextVar("current_action", default=None)
 
 
 def current_action() -> ActionContext | None:
-    return _doing.get()
+    return _current.get()
 
 
 @contextmanager
 def action_scope(what: ActionContext) -> Generator[None]:
     """Make this the `current_action` inside the context."""
-    token = _doing.set(what)
+    token = _current.set(what)
     try:
         yield
     finally:
-        _doing.reset(token)
+        _current.reset(token)
 
 
 class Flows(Struct, frozen=True, kw_only=True, dict=True):
@@ -170,7 +174,7 @@ class SessionEgress:
                     self._is_open.set()
                     await anyio.sleep_forever()
         except OSError as error:
-            logger.warning("code has no way out: %s", error)
+            logger.warning("code has no network access: %s", error)
             self._is_open.set()
         finally:
             self._socket = None
@@ -196,10 +200,10 @@ class SessionEgress:
             yield
             return
         self._running, what.moved, self._between = what, self._between, {}
-        told = False
+        has_returned = False
         try:
             yield
-            told = True
+            has_returned = True
         finally:
             if self._proxy is not None:
                 self._proxy.report()
@@ -207,7 +211,7 @@ class SessionEgress:
             if cut():
                 with anyio.CancelScope(shield=True):
                     await self.disconnect_all()
-            if told:
+            if has_returned:
                 _add_all(what.moved, self._between)
                 self._between = {}
             else:

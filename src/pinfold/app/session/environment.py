@@ -58,7 +58,7 @@ async def python_for_cells(
     """
     if python:
         if make:
-            raise ConfigError(f"sandbox.python is {python}, and nothing is added to that; install the packages there")
+            raise ConfigError(f"packages cannot be added to {python} (sandbox.python); install them there yourself")
         return python_at(python, writable), ""
     if make:
         return (await anyio.to_thread.run_sync(build_environment, packages, abandon_on_cancel=True)).python, ""
@@ -152,13 +152,13 @@ def environment_status(packages: Iterable[str], python: str) -> EnvironmentStatu
 
 
 def is_news(what: str) -> bool:
-    """Return True if this user has not been told yet, and note that they are told now."""
-    told = state_dir() / f"told-{what}"
-    if told.exists():
+    """Return True if this user has not seen the notice `what` yet, and note that they see it now."""
+    marker = state_dir() / f"told-{what}"
+    if marker.exists():
         return False
     with suppress(OSError, ConfigError):
-        private_dir(told.parent)
-        told.touch()
+        private_dir(marker.parent)
+        marker.touch()
     return True
 
 
@@ -171,7 +171,7 @@ def install_tool(site: Path, python: Path, writable: Sequence[Path]) -> AnyTool:
         except EnvironmentFailed as failure:
             raise BadCall(str(failure)) from failure
         if not added:
-            return f"{package} is there already; import it"
+            return f"{package} is installed already; import it"
         return "installed " + ", ".join(f"{name} {version}" for name, version in added.items())
 
     return Tool(

@@ -131,7 +131,7 @@ class LiveSession:
     @property
     def is_untrusted(self) -> bool:
         """True if the session has read outside text."""
-        return self._runner.judging.has_met_outside_text or self._engine.core.state.untrusted
+        return self._runner.is_untrusted()
 
     @property
     def spent(self) -> tuple[Usage, float | None]:
@@ -144,9 +144,9 @@ class LiveSession:
         self._engine.core.budget = budget
 
     @property
-    def is_exposed(self) -> bool:
+    def is_private(self) -> bool:
         """True if the session may hold private data."""
-        return self._runner.is_exposed or self._engine.core.state.private
+        return self._runner.is_private
 
     def share_taint(
         self, is_untrusted: Callable[[], bool], on_untrusted: Callable[[], Awaitable[None]], *, private: bool
@@ -241,7 +241,7 @@ class LiveSession:
     async def restore(self, number: int) -> str:
         """Restore the workspace's files from a checkpoint; return the result in words. Raises CheckpointError."""
         if self._engine.is_busy:
-            raise CheckpointError("a cell or a turn is under way; interrupt it, or wait for its end")
+            raise CheckpointError("a cell or a turn is running; interrupt it, or wait for its end")
         return await self._runner.restore(number)
 
     async def is_wanted(self) -> bool:
@@ -283,28 +283,28 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
         entries, state = await anyio.to_thread.run_sync(load, log, damage, limiter=disk)
         if state.opened is None and options.workspace is None:
             why = f"its log was damaged: {damage}" if damage else "it ended before anything was recorded"
-            raise ConfigError(f"{session} cannot go on by itself, {why}; name its folder with --workspace")
+            raise ConfigError(f"{session} cannot be resumed by itself: {why}; name its folder with --workspace")
         await anyio.to_thread.run_sync(log.repair, damage, limiter=disk)
         began = log.seq
         imported = folder is not None and is_imported(folder)
         # An imported log must not choose where and how code runs on this machine.
         past = None if imported or state.opened is None else msgspec.structs.replace(state.opened, mode=state.mode)
         options = fill_from_past(options, past, folder)
-        ground = await resolve_sandbox(options, folder, ends)
-        spec = build_spec(options, ground, log)
+        resolved = await resolve_sandbox(options, folder, ends)
+        spec = build_spec(options, resolved, log)
         asked = select_models(options.model, past.model if past else "", entries, options.calling)
         switching = ModelSwitcher(asked, options)
         ends.push_async_callback(switching.close)
         async with background() as tasks:
             servers, wrong = await start_servers(
                 options.toolbox,
-                ServerContext(spec=spec, provider=ground.provider, asked=asked, calling=options.calling, log=log),
+                ServerContext(spec=spec, provider=resolved.provider, asked=asked, calling=options.calling, log=log),
                 tasks,
             )
-            runner, faults = build_runner(options, spec, log, ground, small=asked.profile == "small", servers=servers)
+            runner, faults = build_runner(options, spec, log, resolved, small=asked.profile == "small", servers=servers)
             switching.runner = runner
             ends.push_async_callback(runner.close)
-            tasks.start_soon(runner.way.serve)  # before the sandbox starts, which waits for its socket
+            tasks.start_soon(runner.egress.serve)  # before the sandbox starts, which waits for its socket
             marked = await _mark_outside_files(runner, session, imported or state.untrusted)
             back = await report_restored(runner, state, entries)
             opened = opened_event(options, runner, switching, imported=imported, untrusted=bool(marked), **back)
@@ -315,7 +315,7 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
             engine = Engine(core)
             await core.record(
                 opened,
-                *_opening_events(options, (*ground.notices, *marked, *asked.notices, *wrong, *faults), damage, state),
+                *_opening_events(options, (*resolved.notices, *marked, *asked.notices, *wrong, *faults), damage, state),
             )
             await engine.recover()
             if folder is not None and imported:

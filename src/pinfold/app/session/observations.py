@@ -64,8 +64,8 @@ def diff_variables(before: Mapping[str, Variable], after: Mapping[str, Variable]
 def inventory(variables: Mapping[str, Variable]) -> str:
     """List the variables, latest first, for a model that has not seen them."""
     newest = sorted(variables.values(), key=lambda one: one.cell or 0, reverse=True)
-    told = [_describe_variable(one) for one in newest if one.type not in _NO_DATA]
-    return f"Variables of the session, all still there: {join_names(told, _TOLD)}." if told else ""
+    names = [_describe_variable(one) for one in newest if one.type not in _NO_DATA]
+    return f"Variables of the session, all still there: {join_names(names, _TOLD)}." if names else ""
 
 
 def _describe_variable(one: Variable) -> str:

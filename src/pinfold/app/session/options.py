@@ -144,10 +144,10 @@ def refuse_overlap(mounts: Iterable[Mount], workspace: Path) -> None:
     """Raise ConfigError for a mount that lies in the workspace or contains it."""
     for mount in mounts:
         if mount.path.is_relative_to(workspace):
-            raise ConfigError(f"{mount.path} lies in the workspace {workspace} and is there already; leave --mount out")
+            raise ConfigError(f"{mount.path} is in the workspace {workspace} already; leave out --mount")
         if workspace.is_relative_to(mount.path):
             raise ConfigError(
-                f"{mount.path} cannot be mounted: the workspace {workspace} lies in it; mount something smaller"
+                f"{mount.path} cannot be mounted: it contains the workspace {workspace}; mount a smaller folder"
             )
 
 
@@ -180,22 +180,21 @@ def is_imported(folder: Path) -> bool:
     return (folder / IMPORTED).exists()
 
 
+_KEPT = {
+    "model": "model.name",
+    "mode": "run.mode",
+    "sandbox": "sandbox.provider",
+    "git_checkpoints": "checkpoint.git",
+}
+"""Options that a resumed session takes from its past, each with its configuration key."""
+
+
 def new_session_options(session: SessionId, workspace: Path | None, flags: Mapping[str, Json]) -> Options:
     """Return the options of a new session: flags over environment over files over defaults."""
     folder, notice = default_workspace(session) if workspace is None else (workspace_at(workspace), None)
     loaded = _load_config(folder, flags)
-    config = loaded.config
-    return _options(
-        loaded,
-        folder,
-        flags,
-        notice,
-        workspace=folder,
-        model=config.model.name,
-        mode=config.run.mode,
-        sandbox=config.sandbox.provider,
-        git_checkpoints=config.checkpoint.git,
-    )
+    kept = {name: loaded.config.get(key) for name, key in _KEPT.items()}
+    return _options(loaded, folder, flags, notice, workspace=folder, **kept)
 
 
 def resume_options(session: SessionId, folder: Path, workspace: Path | None, flags: Mapping[str, Json]) -> Options:
@@ -208,16 +207,8 @@ def resume_options(session: SessionId, folder: Path, workspace: Path | None, fla
     place = workspace_at(workspace) if workspace is not None else None
     summary = summarise(folder)
     known = place or (Path(summary.workspace) if summary and summary.workspace else None)
-    return _options(
-        _load_config(known, flags),
-        known,
-        flags,
-        workspace=place,
-        model=flags.get("model.name"),
-        mode=flags.get("run.mode"),
-        sandbox=flags.get("sandbox.provider"),
-        git_checkpoints=flags.get("checkpoint.git"),
-    )
+    kept = {name: flags.get(key) for name, key in _KEPT.items()}
+    return _options(_load_config(known, flags), known, flags, workspace=place, **kept)
 
 
 def check_paths(paths: Mapping[str, Path]) -> Mapping[str, Path]:

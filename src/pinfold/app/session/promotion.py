@@ -155,7 +155,7 @@ async def prepare_promotion(request: Request, taken: Collection[str], provider: 
     )
     files = {SKILL: format_skill(described).encode(), script: cut.source.encode(), CALLS: write_calls(tests)}
     if redact(files[CALLS].decode()) != files[CALLS].decode():
-        raise BadTool("a call on record holds what looks like a secret; call it with another value")
+        raise BadTool("a recorded call holds what looks like a secret; call it with another value")
     along = f" It takes along {join_names(cut.needs, 12)}." if cut.needs else ""
     tried = [f"  {_show_call(tool, one.args)} = {_short(one.returns)}  ({one.origin})" for one in tests]
     shows = "\n".join(
@@ -202,8 +202,8 @@ def _collect_calls(request: Request, signature: Signature) -> list[RecordedCall]
     if not calls:
         example = "{" + ", ".join(f'"{name}": ...' for name in parameters) + "}"
         raise BadTool(
-            f"no call of {request.function} with plain values is on record; call it in a cell first, add a `>>>` example "
-            f"to its docstring, or give one: examples=[{example}] (--example '{example}' on the command line)"
+            f"no call of {request.function} with plain values was recorded; call it in a cell first, add a `>>>` "
+            f"example to its docstring, or give one: examples=[{example}] (--example '{example}' on the command line)"
         )
     return calls
 
@@ -277,10 +277,10 @@ def skill_tool(skill: Skill, alone: Inside, inside: Inside) -> AnyTool | None:
 
     A function without effects runs in `alone`; others run in `inside`, where the workspace is.
     """
-    told = skill.described.metadata
-    if TOOL not in told:
+    metadata = skill.described.metadata
+    if TOOL not in metadata:
         return None
-    tool, name, effects = told[TOOL], told.get(FUNCTION, told[TOOL]), told.get(_EFFECTS, "none")
+    tool, name, effects = metadata[TOOL], metadata.get(FUNCTION, metadata[TOOL]), metadata.get(_EFFECTS, "none")
     script = skill.files.get(f"scripts/{tool}.py")
     if script is None or effects not in EFFECTS or not _TOOL_NAME.fullmatch(tool):
         raise BadTool(f"the skill {skill.name} has no function that can be a tool; remove it and promote it again")
@@ -319,17 +319,17 @@ def skill_tool(skill: Skill, alone: Inside, inside: Inside) -> AnyTool | None:
 
 async def run_skill_tests(skill: Skill, provider: Provider) -> list[tuple[str, str]]:
     """Run the tests of a skill. Returns each with its fault, empty if it passed. Raises BadTool, BadCall."""
-    told = skill.described.metadata
+    metadata = skill.described.metadata
     tested: list[tuple[str, str]] = []
-    if TOOL in told and CALLS in skill.files:
+    if TOOL in metadata and CALLS in skill.files:
         calls = read_calls(skill.files[CALLS], f"{skill.name}/{CALLS}")
-        async with aclosing(SkillSandbox(provider, writable=told.get(_EFFECTS) == "files")) as sandbox:
+        async with aclosing(SkillSandbox(provider, writable=metadata.get(_EFFECTS) == "files")) as sandbox:
             tool = skill_tool(skill, sandbox, sandbox)
             assert tool is not None
             tested += [(_show_call(tool.name, call.args), await _test_call(tool, call)) for call in calls]
     async with aclosing(SkillSandbox(provider, skill.files)) as sandbox:
         for path in sorted(skill.files):
-            if TOOL not in told and path.startswith("scripts/") and path.endswith(".py"):
+            if TOOL not in metadata and path.startswith("scripts/") and path.endswith(".py"):
                 ran = await sandbox.command(["python3", "-B", path, "--help"], timeout_s=CALL_S)
                 said = ran.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
                 tested.append((f"{path} --help", "" if ran.status == "ok" else first_line(said, _SHOWN) or ran.status))

@@ -71,7 +71,7 @@ def plan_edit(action: CallTool, workspace: Path) -> ProtectedEdit:
         raise BadCall(f"{path} does not exist; make it with write_file")
     found, wanted = before.count(old) if old else 0, args.get("expected_matches", 1)
     if found != wanted:
-        raise BadCall(f"the old text is {found} times in {path}, not {wanted} times; give more of it")
+        raise BadCall(f"the old text occurs {found} times in {path}, not {wanted}; give more of it")
     return ProtectedEdit(path=path, before=before, after=before.replace(old, new))
 
 
@@ -84,7 +84,7 @@ def apply_edit(action: CallTool, workspace: Path) -> str:
         guards.write_protected_file(edit.path, edit.after, workspace)
     except FileRefused as error:
         raise BadCall(str(error)) from error
-    trust = "; it is obeyed again once the user trusts it" if guards.steers_agent(edit.path) else ""
+    trust = "; Pinfold follows it again once the user trusts it" if guards.steers_agent(edit.path) else ""
     return f"wrote {edit.path}{trust}\n{edit.diff()}"
 
 

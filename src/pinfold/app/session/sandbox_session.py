@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 class SandboxSession(Struct, kw_only=True, dict=True):
     provider: Provider
     spec: Spec
-    way: SessionEgress
+    egress: SessionEgress
     privacy: Privacy
     log: Log
     checkpoints: Checkpoints | None = None
@@ -84,7 +84,7 @@ class SandboxSession(Struct, kw_only=True, dict=True):
             known = self.provider.notice or ""
             provider, spec = self.provider, self.spec
             if isinstance(provider, Auto) or provider.capabilities.egress:
-                spec = replace(spec, egress=await self.way.socket())
+                spec = replace(spec, egress=await self.egress.socket())
             if isinstance(provider, Auto):
                 provider = await provider.resolve(spec)
             self._session = session = await provider.open(spec if provider.capabilities.egress else self.spec)
@@ -193,13 +193,13 @@ class SandboxSession(Struct, kw_only=True, dict=True):
     async def describe_state(self, about: str) -> str:
         # Do not show files that the model has not named, unless it was shown all files anyway.
         files = (await self._files()).split("\n")
-        told = [line for line in files if self.glances or ((name := file_of(line)) and name in about)]
-        return "\n".join(filter(None, (*told, self.inventory())))
+        lines = [line for line in files if self.glances or ((name := file_of(line)) and name in about)]
+        return "\n".join(filter(None, (*lines, self.inventory())))
 
     async def _files(self) -> str:
         """Describe the contents of the files, one line each; empty if the sandbox cannot."""
         if self.privacy.about_to_read():
-            await self.way.disconnect_all()
+            await self.egress.disconnect_all()
         try:
             session = await self.ensure_session()
             return await describe_files(session, data_inside(self.spec.data, session.capabilities))

@@ -66,11 +66,14 @@ class SessionCommands:
 
 
 class WebAccess:
-    """Web requests of tools. `told` returns the user's headers for a host, sent only over https or to this machine."""
+    """Web requests of tools.
 
-    def __init__(self, way: SessionEgress, told: Callable[[str], Mapping[str, str]] | None = None) -> None:
-        self._way = way
-        self._told = told
+    `headers_for` gives the user's headers for a host; they go over https or to this machine only.
+    """
+
+    def __init__(self, egress: SessionEgress, headers_for: Callable[[str], Mapping[str, str]] | None = None) -> None:
+        self._egress = egress
+        self._headers_for = headers_for
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None, timeout_s: float, max_bytes: int
@@ -85,8 +88,8 @@ class WebAccess:
             address = read_url(url)
             to = address.destination
             stays = to.address is not None and to.address.is_loopback
-            if self._told and (address.scheme == "https" or stays):
-                headers = {**self._told(to.host), **headers}
+            if self._headers_for and (address.scheme == "https" or stays):
+                headers = {**self._headers_for(to.host), **headers}
         except NetError as error:
             raise BadCall(str(error)) from error
         cleared = {*what.cleared}
@@ -101,7 +104,7 @@ class WebAccess:
         try:
             page = await fetch(
                 url,
-                egress=self._way.egress(gate),
+                egress=self._egress.egress(gate),
                 method=method,
                 headers=headers,
                 body=body,
@@ -171,7 +174,7 @@ def build_tools(
     *,
     inside: Inside,
     kept: Kept,
-    way: SessionEgress,
+    egress: SessionEgress,
     spec: Spec,
 ) -> tuple[list[AnyTool], tuple[str, ...]]:
     """Return all tools, and a line for each that could not be loaded."""
@@ -181,11 +184,11 @@ def build_tools(
     from pinfold.tools.builtin.web import fetch_tool
     from pinfold.tools.registry import load_plugins
 
-    web = WebAccess(way)
+    web = WebAccess(egress)
     made: list[AnyTool] = [
         shell_tool(inside, str(spec.workspace), host=HostShell(spec.workspace), default_s=spec.limits.shell_s),
         *file_tools(inside, kept),
-        fetch_tool(WebAccess(way, Secrets().headers_for)),
+        fetch_tool(WebAccess(egress, Secrets().headers_for)),
         *small_tools(),
     ]
     if options.carries:

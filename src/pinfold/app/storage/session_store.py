@@ -97,7 +97,7 @@ def end_holder(folder: Path, who: str, limit_s: float) -> bool:
     until = time.monotonic() + limit_s
     while holder_of(folder) is not None:
         if time.monotonic() > until:
-            raise SessionBusy(f"{who}, process {pid}, does not end; try again later")
+            raise SessionBusy(f"{who}, process {pid}, did not end in time; try again later")
         time.sleep(_TRY_AGAIN_S)
     return True
 
@@ -343,17 +343,17 @@ class SessionTree(Struct, frozen=True, kw_only=True):
     """Sessions forked from it, each with its depth; children follow their parents."""
 
 
-def list_nodes(shelf: SessionStore) -> list[SessionNode]:
+def list_nodes(store: SessionStore) -> list[SessionNode]:
     """Return all readable sessions, the most recently used first."""
     return [
         SessionNode(id=SessionId(folder.name), is_live=holder_of(folder) is not None, **asdict(summary))
-        for folder, summary, is_readable in shelf.summaries()
+        for folder, summary, is_readable in store.summaries()
         if is_readable and summary.events
     ]
 
 
 def build_session_tree(session: SessionId, everyone: list[SessionNode]) -> SessionTree:
-    by_id = {kin.id: kin for kin in everyone}
+    by_id = {node.id: node for node in everyone}
     ancestors: dict[str, SessionNode] = {}
     here = by_id.get(session)
     while here and here.source and here.source not in (session, *ancestors):
@@ -367,11 +367,11 @@ def build_session_tree(session: SessionId, everyone: list[SessionNode]) -> Sessi
 def _children(
     session: SessionId, everyone: list[SessionNode], depth: int, seen: set[SessionId]
 ) -> Iterator[tuple[int, SessionNode]]:
-    for kin in everyone:
-        if kin.source == session and kin.id not in seen:
-            seen.add(kin.id)
-            yield depth, kin
-            yield from _children(kin.id, everyone, depth + 1, seen)
+    for node in everyone:
+        if node.source == session and node.id not in seen:
+            seen.add(node.id)
+            yield depth, node
+            yield from _children(node.id, everyone, depth + 1, seen)
 
 
 @contextlib.contextmanager

@@ -54,7 +54,7 @@ def apply_reach(spec: ServerSpec) -> ServerSpec:
         wants = f"to reach {', '.join(spec.hosts)}"
         gives = " ".join(f"--host {host}" for host in spec.hosts)
     elif spec.reach is not None:
-        wants, gives = "to run on this machine itself", "--reach outside"
+        wants, gives = "to run outside a sandbox", "--reach outside"
     return replace(spec, reach=DEFAULT, hosts=(), is_confined=True, wants=wants, gives=gives)
 
 
@@ -79,7 +79,7 @@ def _path() -> Path:
 
 
 def _read() -> dict[str, _GrantedReach]:
-    return read_store(_path(), dict[str, _GrantedReach], "remove it and say again what servers may reach")
+    return read_store(_path(), dict[str, _GrantedReach], "remove it, and grant again what servers may reach")
 
 
 _BLANKS = re.compile(r"\s{20,}")
@@ -111,7 +111,7 @@ def _lines(spec: ServerSpec) -> Iterator[str]:
     if not spec.url:
         yield f"    runs {_place(spec)}"
     if spec.wants:
-        yield f"    wants {spec.wants}; to give it that: pinfold mcp trust {spec.name} {spec.gives}"
+        yield f"    wants {spec.wants}; to allow that: pinfold mcp trust {spec.name} {spec.gives}"
 
 
 def _place(spec: ServerSpec) -> str:

@@ -58,7 +58,7 @@ _DEFAULTS = {
     "ansible-playbook": ("ansible.cfg",),
 }
 """Files that a program reads by default in the folder it starts in."""
-_NO_FILE = "no regular file, so its content is unknown"
+_NO_FILE = "not a regular file, so its content is unknown"
 _IN_A_FOLDER = ("__main__.py", "__init__.py")
 """What `python FOLDER` and `python -m PACKAGE` run."""
 
@@ -97,9 +97,9 @@ def describe_named_files(files: Iterable[NamedFile], folder: Path) -> Iterator[s
         link = f", a link to {file.target}" if file.target else ""
         head = f"Uses {name}{link}: {file.size:,} bytes, {file.digest}"
         if file.text is None:
-            yield f"{head}; not shown: read it before you say yes, unless you know it"
+            yield f"{head}; not shown here: read the file before you say yes"
         elif len(file.text) > left:
-            yield f"{head}; too long to be shown here: read the file before you say yes"
+            yield f"{head}; too long to show here: read the file before you say yes"
         else:
             left -= len(file.text)
             yield f"{head}:"

@@ -12,7 +12,7 @@ from msgspec import Struct
 from pinfold.events import ActionFinished, Entry, ModelCalled, ModelReplied
 
 MOST = 20_000
-"""Maximum files and folders that are told apart; if there are more, they count as the user's."""
+"""Maximum files and folders whose origin is tracked; if there are more, they all count as the user's."""
 
 
 class Privacy:

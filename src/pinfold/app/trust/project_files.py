@@ -83,8 +83,8 @@ def instructions(
     if size > TOLD_BYTES:
         last = found[-1].path
         notices.append(
-            f"the instructions are {size >> 10} KB in all and the model is told {TOLD_BYTES >> 10} KB of them; "
-            f"shorten them, the last is {last}"
+            f"the instructions are {size >> 10} KB in all, and the model gets only the first {TOLD_BYTES >> 10} KB; "
+            f"shorten them, starting with {last}"
         )
     return tuple(found), tuple(notices)
 
@@ -119,7 +119,7 @@ def _read_user_instructions() -> Iterator[Instruction]:
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise ConfigError(f"{path} is ignored: it is no regular file")
+            raise ConfigError(f"{path} is ignored: it is not a regular file")
         if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), 0):
             raise ConfigError(f"{path} is ignored: others can write it; fix it: chmod 600 {path}")
         data = file.read(TOLD_BYTES + 1)
@@ -217,32 +217,32 @@ def read_project_files(workspace: Path) -> ProjectFiles:
         workspace = workspace.resolve()
     if is_too_wide(workspace):
         return ProjectFiles(workspace=workspace)
-    reading = _FileCollector()
+    collector = _FileCollector()
     with suppress(OSError), _open(workspace) as top:
-        for name in _names(top, reading.odd):
-            reading.add_file(top, name)
+        for name in _names(top, collector.odd):
+            collector.add_file(top, name)
         for up, above in enumerate(folders_above(workspace), 1):
             with suppress(OSError), _open(above) as folder:  # only the first that exists
-                any(reading.add_file(folder, name, "../" * up) for name in INSTRUCTIONS)
-    return ProjectFiles(workspace=workspace, files=tuple(reading.files), odd=reading.odd)
+                any(collector.add_file(folder, name, "../" * up) for name in INSTRUCTIONS)
+    return ProjectFiles(workspace=workspace, files=tuple(collector.files), odd=collector.odd)
 
 
 def read_folder(folder: Path) -> ProjectFiles:
     """Read every file below a folder, such as a skill's. Names are relative to it; links may not leave it."""
-    reading = _FileCollector()
+    collector = _FileCollector()
     try:
         with _open(folder.parent) as top:
             found = list(islice(_files_below(top, folder.name, _DEEP, ("",)), MOST + 1))
         with _open(folder) as inside:
             for name in found[:MOST]:
-                reading.add_file(inside, name.partition("/")[2])
+                collector.add_file(inside, name.partition("/")[2])
         if len(found) > MOST:
-            reading.odd[folder.name] = f"there are more than {MOST} files"
+            collector.odd[folder.name] = f"there are more than {MOST} files"
     except UnsafeFile as error:
-        reading.odd[folder.name] = str(error)
+        collector.odd[folder.name] = str(error)
     except OSError as error:
-        reading.odd[folder.name] = f"it cannot be read: {error.strerror}"
-    return ProjectFiles(workspace=folder, files=tuple(reading.files), odd=reading.odd)
+        collector.odd[folder.name] = f"it cannot be read: {error.strerror}"
+    return ProjectFiles(workspace=folder, files=tuple(collector.files), odd=collector.odd)
 
 
 @contextmanager
@@ -291,7 +291,7 @@ def _names(top: int, odd: dict[str, str]) -> Iterator[str]:
         except NotADirectoryError:
             # A file or a link. Only the name `.agents` is certainly meant for Pinfold.
             if folder == _AGENTS:
-                odd[folder] = "it is no folder"
+                odd[folder] = "it is not a folder"
         except OSError as error:
             odd[folder] = f"it cannot be read: {error.strerror}"
 
@@ -323,7 +323,7 @@ def _read(top: int, path: str, most: int) -> bytes:
             if stat.S_ISDIR(mode):
                 raise FileNotFoundError  # a virtual environment may be called `.env` too
             if not stat.S_ISREG(mode):
-                raise UnsafeFile("it is no regular file")
+                raise UnsafeFile("it is not a regular file")
             with open(fd, "rb", closefd=False) as file:
                 data = file.read(FILE_BYTES + 1)
         finally:
@@ -331,7 +331,7 @@ def _read(top: int, path: str, most: int) -> bytes:
         if len(data) > FILE_BYTES:
             raise UnsafeFile(f"it is larger than {FILE_BYTES >> 10} kB")
         if len(data) > most:
-            raise UnsafeFile(f"all of it together is more than {ALL_BYTES >> 20} MB")
+            raise UnsafeFile(f"the project files together are more than {ALL_BYTES >> 20} MB")
         return data
     raise UnsafeFile("it has too many levels of links")
 
@@ -344,7 +344,7 @@ def _open_file(top: int, parts: list[str]) -> tuple[int | None, str]:
             try:
                 below = os.open(folder, _FOLDER, dir_fd=here)
             except NotADirectoryError as error:
-                raise UnsafeFile("a link or a file is on the way to it") from error
+                raise UnsafeFile("a folder on its path is a link or a file") from error
             os.close(here)
             here = below
         with suppress(OSError):
@@ -366,7 +366,7 @@ def _resolve_link(folder: list[str], target: str) -> list[str]:
         elif part not in ("", "."):
             parts.append(part)
     if not parts or _is_closed(parts):
-        raise UnsafeFile(f"it is a link to {'/'.join(parts) or 'a folder'}, which is not for reading")
+        raise UnsafeFile(f"it is a link to {'/'.join(parts) or 'a folder'}, which may not be read")
     return parts
 
 
@@ -382,6 +382,6 @@ def read_below(workspace: Path, path: str) -> bytes:
     if not parts:
         raise IsADirectoryError
     if _is_closed(parts):
-        raise UnsafeFile("it is not for reading")
+        raise UnsafeFile("it may not be read")
     with _open(workspace) as top:
         return _read(top, "/".join(parts), FILE_BYTES)

@@ -100,7 +100,9 @@ class Secrets:
                 f"the value of {name} is too short to be a secret (at least 6 characters), or has a NUL character"
             )
         if header and not re.fullmatch(_HEADER, header):
-            raise ConfigError(f"{header!r} is no header with a place for a secret: write 'Authorization: Bearer {{}}'")
+            raise ConfigError(
+                f"{header!r} is not a header with {{}} in place of the secret; write 'Authorization: Bearer {{}}'"
+            )
         patterns = tuple(dict.fromkeys(map(host_pattern, hosts)))
         keep_own_secret(value)
         with hold_file_lock(self.path):
@@ -180,8 +182,8 @@ def host_pattern(text: str) -> str:
     if _is_host(given) or (given.startswith("*.") and "." in given[2:] and _is_name(given[2:])):
         return given
     raise ConfigError(
-        f"{text!r} is no host: write api.example.org, or *.example.org for all below it; "
-        "no scheme, port or path, and other alphabets as xn--"
+        f"{text!r} is not a host name: write api.example.org, or *.example.org for its subdomains; "
+        "leave out scheme, port and path, and write other alphabets as xn--"
     )
 
 
@@ -226,7 +228,7 @@ def _from_keyring(name: str) -> str:
     value: str | None = _use_keyring(lambda keyring: keyring.get_password(_SERVICE, name))
     if value is None:
         raise ConfigError(
-            f"the keyring does not give {name} out; unlock it, or set it again: pinfold secret set {name}"
+            f"the keyring did not return {name}; unlock it, or set the secret again: pinfold secret set {name}"
         )
     return value
 

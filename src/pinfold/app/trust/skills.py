@@ -90,7 +90,7 @@ def find_skill(name: str, workspace: Path | None) -> Skill:
 def read_skill_folder(folder: Path) -> Skill:
     """Read a skill from any folder, as untrusted. Raises ConfigError if there is no folder."""
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder; a skill is a folder with a file {SKILL}")
+        raise ConfigError(f"{folder} is not a folder; a skill is a folder with a file {SKILL}")
     found = read_folder(folder.resolve())
     return _describe(found.workspace.name, found, "yours", {})
 

@@ -161,9 +161,9 @@ def mark_host_write(session: str, path: Path) -> Generator[None]:
 def notice(found: Mapping[Path, Mark], workspace: Path) -> str:
     names = [os.path.relpath(path, workspace) for path in sorted(found)]
     return (
-        f"{pluralize('file', len(names))} here {'was' if len(names) == 1 else 'were'} written while outside text was in "
-        f"play ({printable_line(join_names(names, _NAMED))}), so this session counts as having read outside text; "
-        f"once you have read them: pinfold trust {workspace} --clean FILE, or --clean-all"
+        f"{pluralize('file', len(names))} here may hold outside text ({printable_line(join_names(names, _NAMED))}): "
+        "a session that had read some wrote there. So this session counts as having read outside text; "
+        f"once you have checked the files: pinfold trust {workspace} --clean FILE, or --clean-all"
     )
 
 

@@ -70,14 +70,14 @@ def question(workspace: Path) -> Question | None:
     found = read_project_files(workspace)
     if found.odd or all(file.is_idle for file in found.files) or is_too_wide(found.workspace):
         return None
-    stands = trust_status(found)
-    if stands.trusted:
+    status = trust_status(found)
+    if status.trusted:
         return None
     lines: list[str] = []
     for file in found.files:
         first, *more = found.describe_effects(file)
         lines += [f"{file.name}: {first}", *more]
-    return Question(found=found, lines=tuple(lines), changed=stands.changed)
+    return Question(found=found, lines=tuple(lines), changed=status.changed)
 
 
 def is_trusted(found: ProjectFiles) -> bool:
@@ -104,7 +104,7 @@ def trust(found: ProjectFiles) -> None:
         )
     refuse_closed_folders(found.workspace)
     for name, why in found.odd.items():
-        raise ConfigError(f"{printable_line(name)} cannot be trusted: {why}; change it or take it away, then try again")
+        raise ConfigError(f"{printable_line(name)} cannot be trusted: {why}; change or remove it, then try again")
     if not found.files:
         raise ConfigError(f"there is nothing to trust in {found.workspace}")
     at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -128,20 +128,20 @@ def read_trusted_files(workspace: Path) -> TrustedFiles:
     found = read_project_files(workspace)
     if not found.files and not found.odd:
         return TrustedFiles(files={})
-    stands = trust_status(found)
-    if stands.trusted:
+    status = trust_status(found)
+    if status.trusted:
         return TrustedFiles(files={file.name: file.data for file in found.files})
-    return TrustedFiles(files={}, notice=_notice(found, stands))
+    return TrustedFiles(files={}, notice=_notice(found, status))
 
 
-def _notice(found: ProjectFiles, stands: TrustStatus) -> str:
+def _notice(found: ProjectFiles, status: TrustStatus) -> str:
     names = [*(file.name for file in found.files if not file.is_idle), *found.odd]
     if not names:
         return ""
     named = printable_line(join_names(names, _NAMED))
     why = "it is not trusted"
-    if stands.changed:
-        why = f"changed since it was trusted: {printable_line(join_names(stands.changed, _NAMED))}"
+    if status.changed:
+        why = f"changed since it was trusted: {printable_line(join_names(status.changed, _NAMED))}"
     return f"ignored in {found.workspace}: {named} ({why}); see and allow: pinfold trust {found.workspace}"
 
 

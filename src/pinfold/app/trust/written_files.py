@@ -71,8 +71,8 @@ def load() -> Store:
         return Store() if data is None else convert(json.loads(data), Store)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise ConfigError(
-            f"{store_path()} is damaged or of a newer Pinfold; it says which files hold outside text: "
-            "move it away to go on without"
+            f"{store_path()} is damaged or was written by a newer Pinfold; it lists files with outside text: "
+            "move it away to continue without that list"
         ) from error
 
 

@@ -98,7 +98,7 @@ class Exports:
             await self._line_of_all(upstream, name)
 
     async def _upstream_of_all(self) -> Upstream:
-        if self._shared is None or self._shared.offered.gone.is_set():
+        if self._shared is None or self._shared.session.gone.is_set():
             self._shared = Upstream(await self._offering.open(TITLE, TITLE))
         return self._shared
 
@@ -317,8 +317,8 @@ class Exports:
             return await self._upstream_of_all()
         offered = await self._calls.session_of(client)
         known = self._each.get(client.key)
-        if known is None or known[0].offered is not offered:
-            self._each = {key: one for key, one in self._each.items() if not one[0].offered.gone.is_set()}
+        if known is None or known[0].session is not offered:
+            self._each = {key: one for key, one in self._each.items() if not one[0].session.gone.is_set()}
             self._each[client.key] = known = Upstream(offered), ClientPeer()
         return known[0]
 

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from pinfold import __version__
-from pinfold.app import SessionStatus, StoredSession, rename, rewind
+from pinfold.app import SessionStatus, StoredSession, configure, rewind
 from pinfold.app.clients import ServedSessions, status_now
 from pinfold.app.models import list_model_names
 from pinfold.events import (
@@ -28,6 +28,7 @@ from pinfold.events import (
     Json,
     Mode,
     Redo,
+    Rename,
     Rewind,
     Say,
     SessionRewound,
@@ -201,7 +202,7 @@ async def change_session(call: Call[Nothing, SessionChange]) -> SessionRecord:
     given = call.body
     session, folder = await call.sessions.find(call.session)
     if given.title is not None:
-        await rename(folder, session, given.title)
+        await configure(folder, session, Rename(title=given.title))
     if (given.model, given.mode, given.checkpoints) != (None, None, None):
         link = await call.sessions.link(session)
         await link.submit(Configure(model=given.model, mode=given.mode, checkpoints=given.checkpoints))

@@ -47,7 +47,7 @@ def provide_table(folder: Path) -> Path:
 
 def _check(table: Path) -> None:
     """Raise ConfigError for a table of another form, to which the recorded model could not react."""
-    afresh = f"mend it, or remove it to get ours again: {table}"
+    afresh = f"fix it, or remove it to get the original back: {table}"
     line = 1
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:

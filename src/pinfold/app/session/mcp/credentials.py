@@ -54,7 +54,7 @@ def _hide(text: str) -> None:
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise ConfigError("these credentials are no JSON; sign in again") from error
+        raise ConfigError("these credentials are not JSON; sign in again") from error
     keep_own_secret(*_secrets_in(content))
 
 

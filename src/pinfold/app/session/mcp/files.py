@@ -66,19 +66,19 @@ def load_servers(
         for spec in specs:
             why = ""
             if spec.name in found:
-                why = f"{found[spec.name].origin} names one too"
+                why = f"{found[spec.name].origin} has a server of that name too"
             elif spec.name in OWN_MODULES:
                 why = f"Pinfold's own tools have that name; rename it, or put it into {user_file()}"
             elif has_variables(spec):
-                why = f"variables are filled in for your own servers alone; put it into {user_file()}"
+                why = f"variables are filled in only for your own servers; put it into {user_file()}"
             if why:
                 faults.append(f"{where}: {spec.name} is not used: {why}")
                 continue
             found[spec.name] = mine = apply_reach(spec)
             if mine.wants:
                 faults.append(
-                    f"{where}: {spec.name} wants {mine.wants}, and runs in a sandbox without that; "
-                    f"to give it that: pinfold mcp trust {spec.name} {mine.gives}"
+                    f"{where}: {spec.name} wants {mine.wants}, which is not granted; "
+                    f"to allow that: pinfold mcp trust {spec.name} {mine.gives}"
                 )
     return NamedServers(specs=tuple(found.values()), faults=tuple(faults))
 
@@ -176,7 +176,7 @@ def _edit_entries() -> Generator[dict[str, Json]]:
         try:
             table: object = {} if data is None else json.loads(data)
         except ValueError as error:
-            raise ConfigError(f"{path} is no JSON: {error}; fix it first") from error
+            raise ConfigError(f"{path} is not JSON: {error}; fix it first") from error
         content: dict[str, Json] = cast("dict[str, Json]", table) if isinstance(table, dict) else {_KEY: None}
         entries = content.setdefault(_KEY, {})
         if not isinstance(entries, dict):
@@ -207,7 +207,7 @@ def build_entry(
     if not is_url and headers:
         raise ConfigError("--header is for a URL; a command gets --env")
     if reach == "network" and not hosts:
-        raise ConfigError("--reach network needs --host HOST, what it may reach")
+        raise ConfigError("--reach network needs --host HOST for each host that it may reach")
     entry: dict[str, Json] = {"url": first} if is_url else {"command": first, "args": args}
     if is_url and transport:
         entry["type"] = transport

@@ -263,6 +263,6 @@ def _fix(spec: ServerSpec, cause: str) -> str:
     if "sign in" in cause or "401" in cause:
         return f"sign in at a terminal: pinfold mcp trust {spec.name}"
     if spec.transport != "stdio":
-        return f"is {spec.url} right, and does the server run? It is named in {spec.origin}"
+        return f"is {spec.url} right, and is the server running? It is named in {spec.origin}"
     command = " ".join((spec.command, *spec.args))
     return f"try it by hand: {command}; it is named in {spec.origin}"

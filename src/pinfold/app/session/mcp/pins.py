@@ -57,8 +57,8 @@ class FilePins:
             self._path(server).unlink()
 
     def _read(self, server: str) -> _Pin | None:
-        mend = f"remove it, and look at {server} again: pinfold mcp trust"
-        pin = read_store(self._path(server), _Pin, mend)
+        fix = f"remove it, and look at {server} again: pinfold mcp trust"
+        pin = read_store(self._path(server), _Pin, fix)
         return pin if pin.identity == identity(self._specs[server]) else None
 
     def _write(self, server: str, pin: _Pin) -> None:

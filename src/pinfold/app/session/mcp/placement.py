@@ -32,12 +32,12 @@ _CODE = (".py", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".jar", ".rb", ".pl", ".sh
 _RUNNERS = re.compile(
     r"(?:python[0-9.]*|node|deno|bun|bunx|npx|npm|pnpm|yarn|uv|uvx|pipx|ruby|perl|php|java|[bd]?a?sh|zsh)"
 )
-"""Programs whose first argument that is no option says what to run."""
+"""Programs that run what their first argument names, options aside."""
 _RUNS = (
     *("--directory", "--project", "--from", "--with-editable", "--with", "--prefix", "--package", "-p"),
     *("--require", "-r", "--import", "--loader", "--env-file", "--config", "-C", "--cwd", "-c", "-e"),
 )
-"""Options of these programs whose value decides what is run."""
+"""Options of these programs whose value decides what they run."""
 _STEERS = (
     *("PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "NODE_PATH", "NODE_OPTIONS", "BASH_ENV", "ENV"),
     *("LD_PRELOAD", "LD_LIBRARY_PATH"),
@@ -56,7 +56,7 @@ def registry_hint(spec: ServerSpec) -> str:
 
 
 def describe_place(spec: ServerSpec) -> str:
-    """Where it runs, for the user."""
+    """Return where the server runs, in words for the user."""
     if spec.transport != "stdio":
         return spec.url
     return f"a sandbox of its own (reach {spec.reach})" if is_sandboxed(spec) else "this machine"
@@ -98,8 +98,8 @@ def launch_in_sandbox(spec: ServerSpec, workspace: Path) -> Launch:
     if spec.hosts and (inside := _from_workspace(spec, program, cwd, workspace)):
         # It could send out whatever the session knows, without a call that is asked about.
         raise BadCall(
-            f"{spec.name} would run {inside} with a way out to {', '.join(spec.hosts)}, and the agent can change it; "
-            "install it outside the workspace, or let it do without hosts"
+            f"{spec.name} would run {inside} with access to {', '.join(spec.hosts)}, and the agent can change it; "
+            "install it outside the workspace, or remove `hosts` from its entry"
         )
     installed, named = [*_installation(program)], [*_find_named_paths(spec, cwd)]
     if spec.is_confined:  # the project chose the arguments, so they may open no folder but its own
@@ -279,7 +279,8 @@ def _mounts(spec: ServerSpec, needed: Iterable[Path], workspace: Mount) -> tuple
         if workspace.path.is_relative_to(path):
             if workspace.writable:
                 raise BadCall(
-                    f"{spec.name} cannot run in a sandbox: {path} is around the workspace; name less of it in {spec.origin}"
+                    f"{spec.name} cannot run in a sandbox: {path} contains the workspace; "
+                    f"name a smaller folder in {spec.origin}"
                 )
             kept.remove(workspace)
         kept.append(mount)

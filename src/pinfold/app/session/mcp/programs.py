@@ -87,8 +87,8 @@ class Programs:
             )
         async with AsyncExitStack() as stack:
             place = stack.enter_context(folder("workspace"))
-            way = await stack.enter_async_context(_open_egress(spec)) if spec.hosts else None
-            box = Spec(workspace=place, mounts=started.mounts, egress=way, limits=self._limits)
+            egress = await stack.enter_async_context(_open_egress(spec)) if spec.hosts else None
+            box = Spec(workspace=place, mounts=started.mounts, egress=egress, limits=self._limits)
             try:
                 session = await provider.open(box)
             except (SandboxUnavailable, NotSupported) as error:
@@ -227,11 +227,11 @@ class _SandboxedProgram(_Program, ByteSendStream):
             case {"out": str(out), "err": str(err), "full": bool(is_full)} if tool == "relay":
                 pass
             case _:
-                return Answer(status="refused", value="there is nothing to call but relay")
+                return Answer(status="refused", value="only relay can be called here")
         try:
             written, said = out.encode("latin-1"), err.encode("latin-1")
         except UnicodeEncodeError:
-            return Answer(status="refused", value="that is no stream of bytes")
+            return Answer(status="refused", value="the text is not a stream of bytes")
         self.hear(said)
         if written:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the reader is gone

@@ -34,7 +34,6 @@ from pinfold.text import cap_text
 from pinfold.tools.stubs.schema_types import as_list, as_object
 
 SAMPLING = "sampling"
-_QUESTION = "ask_user"
 _TRIES = 3
 
 
@@ -49,8 +48,8 @@ class ServerContext(Struct, frozen=True, kw_only=True):
 class ServerRequests:
     """Person and Sampler of the servers of one session."""
 
-    def __init__(self, around: ServerContext) -> None:
-        self._around = around
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
         self._running: dict[str, list[ActionContext]] = {}
         self._wanted: list[dict[str, Json]] = []
         """Sampling requests that wait for a verdict; other actions of that name are not sampling."""
@@ -119,7 +118,7 @@ class ServerRequests:
         request = Request(
             system=str(args["system"]), messages=messages, settings={"max_tokens": int(args["max_tokens"])}
         )
-        model, access = self._around.asked.model, self._around.calling.access()
+        model, access = self._context.asked.model, self._context.calling.access()
         why = "the reply broke off"
         try:
             async for reply in model.stream(request):
@@ -141,22 +140,18 @@ class ServerRequests:
         return Performed(outcome="error", observation=f"no model answered: {why}")
 
 
-async def _ask_user(what: ActionContext, question: str, options: Sequence[str]) -> str | None:
-    performed = await what.call_part(_QUESTION, {"question": question, "options": list(options)}, [])
-    return performed.observation if performed.outcome == "ok" else None
-
-
 async def _agrees(what: ActionContext, question: str) -> bool:
-    words = await _ask_user(what, question, ("yes", "no"))
-    return words is not None and is_yes(words)
+    performed = await what.ask_user(question, ("yes", "no"))
+    return performed.outcome == "ok" and is_yes(performed.observation)
 
 
 async def _field(what: ActionContext, question: str, field: Field) -> dict[str, Json] | None:
     """Ask for a field. Returns its name and value, nothing if it was left out, None without an answer."""
     wrong = ""
     for _ in range(_TRIES):
-        words = await _ask_user(what, f"{question}{wrong}", tuple(field.options))
-        if words is None:
+        performed = await what.ask_user(f"{question}{wrong}", field.options)
+        words = performed.observation
+        if performed.outcome != "ok":
             return None
         if not words.strip() and not field.is_required:
             return {}

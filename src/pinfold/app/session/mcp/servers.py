@@ -83,10 +83,10 @@ class SessionServers:
 
     @asynccontextmanager
     async def line(
-        self, name: str, speech: ClientHello, peer: Peer, *, like: Line | None = None
+        self, name: str, hello: ClientHello, peer: Peer, *, like: Line | None = None
     ) -> AsyncGenerator[Line]:
         """Open a line as `Servers.line` does. Registers the tools of a server seen for the first time."""
-        async with self._servers.line(name, speech, peer, like=like) as line:
+        async with self._servers.line(name, hello, peer, like=like) as line:
             if self._registry and not any(one.startswith(f"{name}.") for one in self._registry.names):
                 self.refresh_tools(name)
             yield line
@@ -176,10 +176,10 @@ class SessionServers:
         return replace(tool, function=call_tool)
 
 
-async def serve(named: NamedServers, around: ServerContext, *, task_status: TaskStatus[SessionServers]) -> None:
+async def serve(named: NamedServers, context: ServerContext, *, task_status: TaskStatus[SessionServers]) -> None:
     """Run the servers until the session ends."""
     said, heard = anyio.create_memory_object_stream[str](_SPARE)
-    asking = ServerRequests(around)
+    asking = ServerRequests(context)
     mine: SessionServers | None = None
 
     def on_tools_changed(name: str) -> None:
@@ -197,19 +197,19 @@ async def serve(named: NamedServers, around: ServerContext, *, task_status: Task
     world = McpPorts(
         pins=FilePins(named.specs),
         credentials=StoredCredentials(named.specs),
-        start_program=Programs(around.spec.workspace, around.provider, around.spec.limits).start,
+        start_program=Programs(context.spec.workspace, context.provider, context.spec.limits).start,
         person=asking,
         sampler=asking,
-        roots=(around.spec.workspace,),
+        roots=(context.spec.workspace,),
         on_changed=on_tools_changed,
         notice=notify,
     )
     servers = Servers(named.specs, world)
     async with heard, said, servers:
-        mine = SessionServers(named, servers, asking, notify, str(around.spec.workspace / SERVERS))
+        mine = SessionServers(named, servers, asking, notify, str(context.spec.workspace / SERVERS))
         task_status.started(mine)
         async for line in heard:
             try:
-                await around.log.append(Noticed(text=line))
+                await context.log.append(Noticed(text=line))
             except PinfoldError as error:  # a lost line must not end the session
                 logger.warning("%s (not recorded: %s)", line, error)

@@ -67,7 +67,7 @@ class Target:
         with contextlib.suppress(FileNotFoundError):
             if not self._is_device:
                 os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
-                raise ConfigError(f"{self.path} is there already: --force writes over it, or {_ELSEWHERE}")
+                raise ConfigError(f"{self.path} exists already: --force overwrites it, or {_ELSEWHERE}")
 
     def write(self, data: bytes, *, force: bool = False, outside: str = "") -> None:
         with self.file(force=force, outside=outside) as file:
@@ -159,14 +159,14 @@ def save(
                 export_bundle(log, file, damage)
             return (target,)
         beside = None if embed else f"{target.stem}_files"
-        told = session_bytes(log, form, damage, beside=beside)
-        written = [target.parent / name for name in told.files]
+        rendered = session_bytes(log, form, damage, beside=beside)
+        written = [target.parent / name for name in rendered.files]
         if written and not force and (taken := [path for path in written if os.path.lexists(path)]):
-            raise ConfigError(f"{taken[0]} is there already: --force writes over it, --embed puts pictures inside")
-        for path, content in zip(written, told.files.values(), strict=True):
+            raise ConfigError(f"{taken[0]} exists already: --force overwrites it, --embed puts pictures inside")
+        for path, content in zip(written, rendered.files.values(), strict=True):
             with Target(path, writable, make_folder=True) as picture:
                 picture.write(content, force=force, outside=outside)
-        place.write(told.data, force=force, outside=outside)
+        place.write(rendered.data, force=force, outside=outside)
     return (target, *written)
 
 
@@ -219,17 +219,17 @@ def render_session(
     form: ExportForm, entries: Sequence[Entry], blob: ReadBlob, *, folder: str | None = None
 ) -> RenderedSession:
     """Render a session. `folder` is where pictures of markdown go; None embeds them."""
-    told = build_transcript(entries, blob)
+    transcript = build_transcript(entries, blob)
     match form:
         case "ipynb":
-            return RenderedSession(data=to_ipynb(told))
+            return RenderedSession(data=to_ipynb(transcript))
         case "md":
-            data, beside = to_md(told, folder)
+            data, beside = to_md(transcript, folder)
             return RenderedSession(data=data, files=beside)
         case "html":
-            return RenderedSession(data=to_html(told))
+            return RenderedSession(data=to_html(transcript))
         case "py":
-            return RenderedSession(data=to_py(told))
+            return RenderedSession(data=to_py(transcript))
         case _:
             assert_never(form)
 

@@ -142,9 +142,8 @@ def _outputs(cell: transcript.Cell) -> Iterator[str]:
     if cell.stderr:
         yield _block(cell.stderr, kind="err", label="stderr")
     for step in cell.calls:
-        how = step.outcome.replace("_", " ")
         yield (
-            f'<div class="out"><details class="fold"><summary>called {escape(step.tool)}: {escape(how)}</summary>'
+            f'<div class="out"><details class="fold"><summary>called {escape(step.tool)}: {escape(step.how)}</summary>'
             f"<pre>{escape(cap_text(step.args, _SHOWN))}</pre><pre>{escape(cap_text(step.text, _SHOWN))}</pre></details></div>"
         )
     for shown in cell.displays:
@@ -166,9 +165,7 @@ def _files(files: tuple[str, ...]) -> Iterator[str]:
 
 
 def _step(step: transcript.Step) -> Iterator[str]:
-    how = step.outcome.replace("_", " ") or "no end"
-    if step.standing == "undone":
-        how += ", undone"
+    how = f"{step.how}, undone" if step.standing == "undone" else step.how
     label = (
         f"<span>{escape(step.tool)} {escape(step.about or first_line(step.args, 70))}</span><span>{escape(how)}</span>"
     )

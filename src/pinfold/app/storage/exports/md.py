@@ -331,8 +331,7 @@ def heading(cell: transcript.Cell) -> str:
 
 
 def _step(step: transcript.Step) -> Iterator[str]:
-    how = step.outcome.replace("_", " ") or "no end"
-    yield f"**{escape_markdown(step.tool)}** ({how})\n\n{fence_code(step.args, 'json')}"
+    yield f"**{escape_markdown(step.tool)}** ({step.how})\n\n{fence_code(step.args, 'json')}"
     if step.text.strip():
         yield fold_output(step.text, "Result")
 

@@ -250,7 +250,7 @@ def _part(item: transcript.Item, program: _Program | None) -> Iterator[str]:
 def _program(cell: transcript.Cell) -> _Program:
     tree = _try_compile(cell.code, 0)
     if tree is None:
-        why = "this is no plain Python: it runs in a session or in IPython"
+        why = "this is not plain Python: it runs only in a session or in IPython"
         return _wrap_top_level_await(cell) or _comment_out_cell(cell, why)
     lines = _ENDS.split(cell.code)
     future: list[str] = []

@@ -27,9 +27,6 @@ ReadBlob: TypeAlias = Callable[[events.BlobId], bytes]
 """Reads a blob. Raises PinfoldError if it is missing."""
 Standing: TypeAlias = Literal["kept", "undone", "not run"]
 """Whether the effects of a cell or call are in force, were undone, or never happened."""
-_Talk: TypeAlias = (
-    events.UserSpoke | events.ModelReplied | events.TurnEnded | events.TurnFailed | events.TurnInterrupted
-)
 _TELLING = ("command", "path", "url", "pattern", "query", "text")
 _ANSWER = "answer"
 UNTITLED = "Untitled session"
@@ -94,6 +91,11 @@ class Step(Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
     """Changes to workspace files, such as `added report.csv`."""
 
+    @property
+    def how(self) -> str:
+        """The outcome in words."""
+        return self.outcome.replace("_", " ") or "no end"
+
 
 class Cell(Struct, frozen=True, kw_only=True):
     code: str
@@ -148,20 +150,20 @@ class Transcript(Struct, frozen=True, kw_only=True):
 def build_transcript(entries: Sequence[events.Entry], blob: ReadBlob) -> Transcript:
     """Build the transcript. Never fails on odd or unordered events."""
     state = fold(entries)
-    telling = _TranscriptBuilder(blob, state.undone)
+    builder = _TranscriptBuilder(blob, state.undone)
     for entry in entries:
-        telling.add_entry(entry)
+        builder.add_entry(entry)
     if entries and (plan := plan_in_words(state.plan)):
-        telling.add_note(entries[-1], "plan", plan)
+        builder.add_note(entries[-1], "plan", plan)
     spoken = next((entry.event.text for entry in entries if isinstance(entry.event, events.UserSpoke)), "")
-    title = telling.title or first_line(spoken, 100)
+    title = builder.title or first_line(spoken, 100)
     return Transcript(
         session=entries[-1].session if entries else "",
         title=presentable_line(title) or UNTITLED,
-        models=tuple(dict.fromkeys(filter(None, telling.models))),
+        models=tuple(dict.fromkeys(filter(None, builder.models))),
         workspace=presentable_line(state.opened.workspace) if state.opened else "",
         began=entries[0].at if entries else "",
-        items=tuple(telling.list_items()),
+        items=tuple(builder.list_items()),
     )
 
 
@@ -194,7 +196,7 @@ def display_label(number: int, forms: Mapping[str, Form]) -> str:
     """Return a label such as `display 3: image/png 640x480`."""
     best = best_of(forms)
     if best is None:
-        return f"display {number}: not there any more"
+        return f"display {number}: no longer available"
     size = size_of(forms[best].data)
     what = f" {size[0]}x{size[1]}" if size else f" {len(forms[best].data):,} bytes"
     return f"display {number}: {best}{what}"
@@ -220,7 +222,7 @@ def display_form(entries: Iterable[events.Entry], blob: ReadBlob, number: int, m
     wanted = mime or best_of(forms)
     if wanted is None or wanted not in forms:
         named = ", ".join(map(presentable_line, forms)) or "no form at all"
-        raise ConfigError(f"display {number} is not there as {wanted}: it has {named}")
+        raise ConfigError(f"display {number} has no form {wanted}: it has {named}")
     return form_of(wanted, blob(forms[wanted]))
 
 
@@ -258,14 +260,6 @@ class _TranscriptBuilder:
                 self._add_action(event)
             case events.ActionStarted() | events.ActionDenied() | events.ActionFinished() as event:
                 self._update_action(event)
-            case (
-                events.UserSpoke()
-                | events.ModelReplied()
-                | events.TurnEnded()
-                | events.TurnFailed()
-                | events.TurnInterrupted() as event
-            ):
-                self._add_talk(entry, event)
             case events.SessionChanged(title=title):
                 self.title = title or self.title
             case events.SessionRewound(forgotten=forgotten, recalled=recalled) as event:
@@ -282,14 +276,14 @@ class _TranscriptBuilder:
             case events.Noticed(text=text):
                 self.add_note(entry, "notice", text)
             case _:
-                pass
+                self._add_talk(entry)
 
-    def _add_talk(self, entry: events.Entry, event: _Talk) -> None:
-        match event:
+    def _add_talk(self, entry: events.Entry) -> None:
+        match entry.event:
             case events.UserSpoke(text=text, images=images, turn=turn):
                 seen = tuple(form_of(one.mime, data) for one in images if (data := self._read(one.blob)) is not None)
                 self._add(entry.seq, Prompt(text=clean_text(text), images=seen), turn)
-            case events.ModelReplied(text=text, model=model, turn=turn):
+            case events.ModelReplied(text=text, model=model, turn=turn) as event:
                 self.models.append(presentable_line(model))
                 said = remove_code(event)
                 self._last_words[turn] = text
@@ -302,6 +296,8 @@ class _TranscriptBuilder:
                 self.add_note(entry, "failed", error, turn)
             case events.TurnInterrupted(reason=reason, turn=turn):
                 self.add_note(entry, "interrupted", reason, turn)
+            case _:
+                pass
 
     def _add(self, key: object, item: Item, turn: events.TurnId | None) -> None:
         self._items[key] = item

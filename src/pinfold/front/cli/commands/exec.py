@@ -187,7 +187,7 @@ async def _run_notebook(
             shown.cell = id_
 
     async def each(one: NotebookResult) -> None:
-        for display in one.told.displays if isinstance(shown, Streams) else ():
+        for display in one.output.displays if isinstance(shown, Streams) else ():
             plain = display.forms.get("text/plain")
             is_picture = any(mime.startswith("image/") for mime in display.forms)
             if plain and not is_picture:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from functools import partial
 from typing import cast
 
 import anyio
@@ -23,7 +22,7 @@ from pinfold.app import (
 )
 from pinfold.app.clients import build_history, entries_on_disk
 from pinfold.app.session import checkpoints_in
-from pinfold.events import Redo, Rewind, Rewindable, SessionId, SessionRewound, Undo, What
+from pinfold.events import Configure, Redo, Rewind, Rewindable, SessionId, SessionRewound, Undo, What
 from pinfold.front.cli.terminal import show_rows, tell
 from pinfold.front.cli.turn_streams import show_notice
 from pinfold.front.pages import rewind_page
@@ -157,5 +156,5 @@ def restore(number: int, session: str) -> None:
 
 def _set_checkpoints(session: str, *, on: bool) -> None:
     found, folder = SessionStore().find(session)
-    anyio.run(partial(configure, folder, found, checkpoints=on))
+    anyio.run(configure, folder, found, Configure(checkpoints=on))
     tell(f"pinfold: git checkpoints of {found} are {'on' if on else 'off'}")

@@ -245,16 +245,16 @@ async def _run_race(options: Options, prompt: str, shelf: SessionStore | None, g
         elif isinstance(item, Entry) and not given["quiet"]:
             show_notice(item)
 
-    race = BestOfN(options, given["branches"], shelf=shelf, show=show, say=say)
+    race = BestOfN(options, given["branches"], store=shelf, show=show, say=say)
     async with background() as tasks:
         tasks.start_soon(_leave_on_signal)
         won = await race.run(prompt, given["check"])
     if won is None:
         say(f"none of {given['branches']} branches passed the check; the files are as they were")
         return 1
-    for line in describe_conflicts(won.brought):
+    for line in describe_conflicts(won.merged):
         say(line)
-    say(f"branch {won.branch.number} is kept, files changed: {len(won.brought.applied)}")
+    say(f"branch {won.branch.number} is kept, files changed: {len(won.merged.applied)}")
     if not given["as_json"]:
         Plain(quiet=True).answer(won.text)
     return 0

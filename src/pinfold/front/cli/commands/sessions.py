@@ -18,11 +18,11 @@ from pinfold.app import (
     OutboundTotal,
     SessionStore,
     StoredSession,
+    configure,
     connect,
     label_cells,
     load_config,
     read_session,
-    rename,
     resume_options,
     rewound_in_words,
     sum_outbound,
@@ -30,7 +30,7 @@ from pinfold.app import (
 from pinfold.app.clients import build_history, entries_on_disk
 from pinfold.app.storage import build_session_tree, list_nodes
 from pinfold.app.storage.exports import SessionExport, export_name, label_stored_display, save, session_bytes
-from pinfold.events import BlobId, Event, Json, PinfoldError, SessionId
+from pinfold.events import BlobId, Event, Json, PinfoldError, Rename, SessionId
 from pinfold.front import pages
 from pinfold.front.cli.terminal import show, show_page, show_rows, tell
 from pinfold.front.flags import PATH
@@ -169,7 +169,7 @@ def gc(keep_days: float | None, quota_gb: float | None) -> None:
 def rename_command(session: str, title: str) -> None:
     """Give a session a name."""
     found, folder = SessionStore().find(session)
-    anyio.run(rename, folder, found, title)
+    anyio.run(configure, folder, found, Rename(title=title))
 
 
 def _fields(item: StoredSession) -> dict[str, Json]:

@@ -12,9 +12,9 @@ from typing import get_args
 import anyio
 import click
 
-from pinfold.app import ConfigError, SessionStore, current_folder, revoke, trust
+from pinfold.app import ConfigError, SessionStore, configure, current_folder, trust
 from pinfold.app.clients import build_history, entries_on_disk
-from pinfold.events import Json, Mode
+from pinfold.events import Configure, Json, Mode
 from pinfold.front.cli.terminal import confirm, is_closed, show, show_rows, tell
 from pinfold.front.flags import PATH
 from pinfold.text import exact_line, join_names, pluralize, presentable_line, redact
@@ -159,7 +159,7 @@ def _session_grants(name: str, pattern: str | None, *, as_json: bool) -> None:
         return
     if pattern not in granted:
         raise ConfigError(f"{pattern!r} is not granted to {found}; `pinfold policy grants -s {found}` shows what is")
-    anyio.run(revoke, folder, found, pattern)
+    anyio.run(configure, folder, found, Configure(revoke=(pattern,)))
     tell(f"revoked {pattern}")
 
 
