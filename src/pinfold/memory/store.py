@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -87,18 +87,10 @@ class Memory:
     `embedder`: if given, notes are also found by their meaning.
     """
 
-    def __init__(
-        self,
-        file: Path,
-        workspace: str | None,
-        session: str,
-        clock: Callable[[], datetime] | None = None,
-        embedder: Embedder | None = None,
-    ) -> None:
+    def __init__(self, file: Path, workspace: str | None, session: str, embedder: Embedder | None = None) -> None:
         self._database = Database(file, (_TO_VERSION_1, _TO_VERSION_2))
         self._workspace = workspace
         self._session = session
-        self._clock = clock or (lambda: datetime.now(UTC))
         self._embedder = embedder
 
     def remember(
@@ -128,7 +120,7 @@ class Memory:
             number = known[0] if known else None
             if number is None:
                 _make_room(connection, trusted=trusted)
-                at = self._clock().astimezone(UTC).isoformat(timespec="seconds")
+                at = datetime.now(UTC).isoformat(timespec="seconds")
                 number = connection.execute(
                     """INSERT INTO notes (at, workspace, session, text, tags, trusted, scope, cell)
                     VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",

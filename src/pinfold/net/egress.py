@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Literal, TypeAlias, TypeVar
 
@@ -170,40 +171,32 @@ async def system_resolver(host: str) -> list[str]:
     return await anyio.to_thread.run_sync(look_up, abandon_on_cancel=True)
 
 
+@dataclass(eq=False)
 class Egress:
     """Checks and connects to destinations, for both the proxy and `fetch`."""
 
-    def __init__(
-        self,
-        allow: AllowList,
-        gate: Gate = open_gate,
-        *,
-        unlisted: Unlisted = "refuse",
-        limits: EgressLimits | None = None,
-        resolver: Resolver = system_resolver,
-        why_not: WhyNot = why_special,
-    ) -> None:
-        self.allow = allow
-        """May be replaced at any time, also by the gate; open connections stay."""
-        self._gate = gate
-        self._unlisted = unlisted
-        self._limits = limits or EgressLimits()
-        self._resolver = resolver
-        self._why_not = why_not
+    allow: AllowList
+    """May be replaced at any time, also by the gate; open connections stay."""
+    gate: Gate = open_gate
+    _: KW_ONLY
+    unlisted: Unlisted = "refuse"
+    limits: EgressLimits = field(default_factory=EgressLimits)
+    resolver: Resolver = system_resolver
+    why_not: WhyNot = why_special
 
     async def resolve_allowed(self, destination: Destination, how: How) -> tuple[Address, ...]:
         """Return the only addresses to connect to. Raises Refused and Unreachable.
 
         No name server sees a name before list and gate have allowed it: a name can carry data too.
         """
-        if self._unlisted == "refuse" and not self.allow.lists(destination):
+        if self.unlisted == "refuse" and not self.allow.lists(destination):
             raise Refused(f"{destination} is not on the list of allowed hosts")
         if reason := await self._ask_gate(destination, how):
             raise Refused(reason)
         address = destination.address
         found = (address,) if address else await self._look_up(destination.host)
         for one in found:
-            what = self._why_not(one)
+            what = self.why_not(one)
             if what and not self.allow.lists_address(one, destination.port):
                 leads = f"{destination.host} is" if address else f"{destination.host} leads to {one},"
                 pattern = Destination(str(one), destination.port)
@@ -211,10 +204,10 @@ class Egress:
         return found
 
     async def _look_up(self, host: str) -> tuple[Address, ...]:
-        within_s = self._limits.resolve_s
+        within_s = self.limits.resolve_s
         try:
             with anyio.fail_after(within_s):
-                texts = await self._resolver(host)
+                texts = await self.resolver(host)
         except TimeoutError:
             raise Unreachable(f"{host} was not found within {within_s:g} s: the name server is silent") from None
         except (OSError, UnicodeError) as error:
@@ -241,22 +234,22 @@ class Egress:
     ) -> _T:
         """Try the addresses one after the other. Raises Unreachable."""
         failures: list[str] = []
-        for address in addresses[: self._limits.addresses]:
+        for address in addresses[: self.limits.addresses]:
             try:
-                with anyio.fail_after(self._limits.connect_s):
+                with anyio.fail_after(self.limits.connect_s):
                     return await open_one(address, destination.port)
             except TimeoutError:
-                failures.append(f"{address} did not answer within {self._limits.connect_s:g} s")
+                failures.append(f"{address} did not answer within {self.limits.connect_s:g} s")
             except OSError as error:
                 failures.append(f"{address}: {error.strerror or error}")
         raise Unreachable(f"{destination} could not be reached: {'; '.join(failures)}")
 
     async def _ask_gate(self, destination: Destination, how: How) -> str | None:
         try:
-            with anyio.fail_after(self._limits.gate_s):
-                return await self._gate(destination, how)
+            with anyio.fail_after(self.limits.gate_s):
+                return await self.gate(destination, how)
         except TimeoutError:
-            return f"{destination} was not allowed within {self._limits.gate_s:g} s"
+            return f"{destination} was not allowed within {self.limits.gate_s:g} s"
         except Exception:  # noqa: BLE001 - the caller's own code: whatever it raises, nothing may pass
             _log.exception("the gate failed for %s", destination)
             return f"{destination} could not be asked about"

@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -156,16 +156,11 @@ class Host:
         raise RequestFailed(words, retryable=False)
 
     async def _ask_properties(self, served: Served) -> Served:
-        wire = Wire(served.url, patience=Patience(connect_s=self._answer_s), key=served.key)
-        try:
+        async with aclosing(Wire(served.url, patience=Patience(connect_s=self._answer_s), key=served.key)) as wire:
             told = as_object(await wire.ask("props", limit_s=self._answer_s))
-        finally:
-            await wire.aclose()
-        settings = as_object(told.get("default_generation_settings"))
-        caps = as_object(told.get("chat_template_caps"))
-        return msgspec.structs.replace(
-            served, context=as_count(settings.get("n_ctx")), tells_tools=caps.get("supports_tools") is True
-        )
+        context = as_count(as_object(told.get("default_generation_settings")).get("n_ctx"))
+        tells_tools = as_object(told.get("chat_template_caps")).get("supports_tools") is True
+        return msgspec.structs.replace(served, context=context, tells_tools=tells_tools)
 
     def _launch(self) -> None:
         settings = {**asdict(self._spec), "folder": self._folder, "log": self.log, "threads": cores()}

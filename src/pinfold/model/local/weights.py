@@ -174,9 +174,10 @@ async def pull_for_ollama(model: str, url: str, on_progress: OnPulling) -> None:
     """Have Ollama fetch `model`. Raises PullFailed."""
     layers: dict[str, tuple[int, int]] = {}
     ended = False
-    wire = Wire(url, patience=_OLLAMA_PATIENCE, hint="start Ollama with `ollama serve`, or set OLLAMA_HOST")
+    hint = "start Ollama with `ollama serve`, or set OLLAMA_HOST"
     try:
         async with (
+            aclosing(Wire(url, patience=_OLLAMA_PATIENCE, hint=hint)) as wire,
             wire.post("api/pull", {"model": model, "stream": True}) as answer,
             aclosing(events(answer, lambda: ended, tail_s=DRAIN_S)) as lines,
         ):
@@ -193,8 +194,6 @@ async def pull_for_ollama(model: str, url: str, on_progress: OnPulling) -> None:
                 on_progress(Pulling(phase=phase, done=done, total=total))
     except RequestFailed as failure:
         raise PullFailed(f"Ollama could not fetch {model}: {failure}") from failure
-    finally:
-        await wire.aclose()
     if not ended:
         raise PullFailed(f"Ollama broke off while fetching {model}; try again, it goes on from there")
 

@@ -18,7 +18,7 @@ _WORDS = 400
 _THEIRS = {"stop": "stop_sequences", "max_tokens": "max_output_tokens"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FailureContext:
     """Details of the request that an error message may name."""
 

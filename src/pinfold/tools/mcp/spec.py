@@ -8,7 +8,6 @@ import keyword
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -173,8 +172,8 @@ def _read_entry(table: Mapping[str, Json]) -> _Entry:
 
 
 def is_loopback(url: Url) -> bool:
-    host = url.destination.host
-    return host == "localhost" or (url.destination.address is not None and ip_address(host).is_loopback)
+    address = url.destination.address
+    return address.is_loopback if address else url.destination.host == "localhost"
 
 
 def why_redirect_refused(url: Url, home: Url) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -41,7 +41,7 @@ class DuckDB(FileEngine):
             "python_enable_replacements": False,
         }
         with self._faults():
-            self._connection: Any = duckdb.connect(opened.path, read_only=True, config=settings)
+            self._connection = duckdb.connect(opened.path, read_only=True, config=settings)
         with ExitStack() as on_failure:
             on_failure.callback(self._connection.close)
             opened.check()
@@ -49,15 +49,6 @@ class DuckDB(FileEngine):
                 for setting in _LOCKED:
                     self._connection.execute(f"SET {setting}")
             on_failure.pop_all()
-
-    def cancel(self) -> None:
-        """Cancel the running query, from any thread."""
-        with suppress(Exception):
-            self._connection.interrupt()
-
-    def close(self) -> None:
-        with suppress(Exception):
-            self._connection.close()
 
     def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered:
         """Run a statement. Raises Refused, DatabaseFault."""

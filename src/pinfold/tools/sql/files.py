@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from pinfold.tools.sql.sources import Source
 from pinfold.tools.sql.statements import DatabaseFault, Refused
@@ -21,6 +22,8 @@ _MOST_LINKS = 40
 class FileEngine:
     """A database in one file. Each statement opens it anew: an open file would keep other programs from writing it."""
 
+    _connection: Any
+
     def __init__(self, source: Source, error: type[Exception]) -> None:
         self._timeout_s = source.timeout_s
         self._is_out_of_time = False
@@ -28,6 +31,15 @@ class FileEngine:
 
     def is_as_new(self) -> bool:
         return False
+
+    def cancel(self) -> None:
+        """Cancel the running query, from any thread."""
+        with suppress(Exception):
+            self._connection.interrupt()
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._connection.close()
 
     @contextmanager
     def _faults(self) -> Generator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from urllib.parse import quote
 
@@ -50,14 +50,6 @@ class SQLite(FileEngine):
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         self._connection.set_authorizer(_authorize)
         self._connection.set_progress_handler(self._check_time, _STEPS)
-
-    def cancel(self) -> None:
-        """Cancel the running query, from any thread."""
-        with suppress(sqlite3.Error):
-            self._connection.interrupt()
-
-    def close(self) -> None:
-        self._connection.close()
 
     def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered:
         """Run a statement. Raises Refused, DatabaseFault."""
