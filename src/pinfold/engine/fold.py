@@ -26,9 +26,7 @@ from pinfold.engine.state import (
 )
 from pinfold.text import cap_text
 
-RESTORED = (
-    "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
-)
+RESTORED = "[The user restored the workspace files to checkpoint {}. Variables are as they were.]"
 _EFFECTS = 500
 _EFFECT = 120
 """Characters shown of one effect, command or unavailable tool."""
@@ -118,9 +116,7 @@ def _apply_new_approach(state: State, event: events.ApproachChanged) -> State:
             state = _add_cost(state, turn.id, event.usage, event.cost)
         turn = replace(state.turn or turn, is_checked=True)
         if event.verdict == "refused":
-            told = events.UserMessage(
-                text=f"[The answer was checked and refused. Go on, and correct it:\n{event.error}]"
-            )
+            told = events.UserMessage(text=f"[The answer was checked and refused. Correct it:\n{event.error}]")
             turn = replace(turn, messages=(*turn.messages, told), answer=None, output="")
         return replace(state, turn=turn)
     state = replace(state, private=state.private or event.private)

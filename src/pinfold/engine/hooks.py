@@ -20,8 +20,7 @@ fails or takes too long, the action is denied. `before_model` returns the reques
 """
 
 
-class HookFailed(Exception):
-    pass
+class HookFailed(Exception): ...
 
 
 class Hooks:

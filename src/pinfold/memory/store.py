@@ -195,9 +195,8 @@ class Memory:
         if row is None:
             raise NoteRefused(_no_note(id_))
         if row[0] and not trusted and row[1] != self._session:
-            raise NoteRefused(
-                f"note {id_} is not this session's, which has read others' words; it can be changed in another one"
-            )
+            words = f"note {id_} is another session's, and this session has read outside text"
+            raise NoteRefused(f"{words}; change the note in a session that has not")
 
     def _select(self, condition: str, **values: object) -> list[Note]:
         if not self._database.file.exists():
@@ -244,7 +243,7 @@ def _check_text(text: str) -> str:
     if not words:
         raise NoteRefused("there is nothing to remember; give a text")
     if len(words) > NOTE_CHARS:
-        raise NoteRefused(f"the text has {len(words):,} characters; {NOTE_CHARS:,} is the most: remember the gist")
+        raise NoteRefused(f"the text has {len(words):,} characters; {NOTE_CHARS:,} is the most: store the gist")
     return words
 
 

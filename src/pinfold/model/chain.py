@@ -23,6 +23,7 @@ from pinfold.model.names import (
     traits_for,
 )
 from pinfold.model.scripted import ReplayModel, ScriptedModel
+from pinfold.text import closest
 
 if TYPE_CHECKING:
     from pinfold.model.layers import Model
@@ -67,7 +68,7 @@ def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
         from pinfold.model.local.builtin import BuiltinModel
 
         if access.data is None or access.state is None:
-            raise UnknownModel(f"{name} needs a place for its weights, and there is none")
+            raise UnknownModel(f"{name} needs a folder for its weights, and none is set")
         return BuiltinModel(
             name=meant.model, folder=access.data, state=access.state, uv=access.uv(), notice=access.notice
         )
@@ -131,10 +132,8 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
     listed = objects_in(said, "models" if is_ollama else "data")
     known = [as_text(one.get("name" if is_ollama else "id")) for one in listed]
     if known and meant.model not in known and f"{meant.model}:latest" not in known:
-        from difflib import get_close_matches
-
-        near = get_close_matches(meant.model, known, n=1, cutoff=0.5) or known[:1]
-        raise UnknownModel(f"{place} has no model {meant.model!r}; did you mean {near[0]!r}?")
+        near = closest(meant.model, known, 0.5) or known[0]
+        raise UnknownModel(f"{place} has no model {meant.model!r}; did you mean {near!r}?")
     return f"answers at {place}"
 
 

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from pinfold.model.errors import NoKey, UnknownModel
 from pinfold.model.wire.conversation import NO_PICTURES, Pictures
+from pinfold.text import closest
 
 _OLLAMA_PORT = 11434
 ANSWER_FORM = "answer_form"
@@ -221,7 +222,7 @@ def parse_model_name(name: str, access: Access | None = None) -> ModelRef:
     for _ in range(_ALIASES):
         name = aliases.get(name, name)
     if name in aliases:
-        raise UnknownModel(f"the alias {given!r} leads round in a circle; see [models.aliases]")
+        raise UnknownModel(f"the alias {given!r} leads back to itself; see [models.aliases]")
     if not name:
         raise UnknownModel("no model is configured; name one with --model, e.g. --model builtin")
     if name in BUILTIN:
@@ -243,17 +244,15 @@ def parse_model_name(name: str, access: Access | None = None) -> ModelRef:
 
 
 def _hint(name: str, aliases: Mapping[str, str]) -> str:
-    from difflib import get_close_matches
-
     scheme = name.partition(":")[0]
     providers = (*SERVICES, *DIRECT, *ALSO, *FILES, "ollama")
-    if near := get_close_matches(scheme, (*providers, *BUILTIN, *aliases), n=1):
-        what = "FILE" if near[0] in FILES else "MODEL" if near[0] in providers else ""
-        return f"did you mean {near[0]}{what and f':{what}'}?"
+    if near := closest(scheme, (*providers, *BUILTIN, *aliases)):
+        what = "FILE" if near in FILES else "MODEL" if near in providers else ""
+        return f"did you mean {near}{what and f':{what}'}?"
     first, dash, rest = name.partition("-")
     families = [beginning.removesuffix("-") for beginning in BARE if beginning.endswith("-")]
-    if dash and (near := get_close_matches(first, families, n=1)):
-        return f"did you mean {near[0]}-{rest}?"
+    if dash and (near := closest(first, families)):
+        return f"did you mean {near}-{rest}?"
     return "write PROVIDER:MODEL, http://HOST:PORT/v1#MODEL or builtin; `pinfold model list` shows what is here"
 
 

@@ -162,7 +162,7 @@ class ReplayModel(ScriptedModel):
     def from_file(cls, path: Path, served: Sequence[str] = ()) -> ReplayModel:
         lines = read_lines(path)
         if not lines:
-            raise BadScript(f"{path} holds no recorded reply")
+            raise BadScript(f"{path} has no recorded replies")
         return cls(lines, name=f"replay:{path}", served=served)
 
     def _on_exhausted(self) -> KeptReply:

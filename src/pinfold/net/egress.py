@@ -75,9 +75,7 @@ class AllowList:
 
     def _add(self, pattern: str) -> None:
         if pattern == "*":
-            raise BadPattern(
-                "the pattern '*' would allow every host; list hosts by name, or a domain as '*.example.org'"
-            )
+            raise BadPattern("the pattern '*' would allow every host; list hosts, or a domain as '*.example.org'")
         if "://" in pattern:
             raise BadPattern(f"the pattern {pattern!r} is a URL; list its host alone")
         if "/" in pattern:
@@ -90,7 +88,7 @@ class AllowList:
         destination, ports = _read(pattern, rest)
         if destination.address is not None:
             if is_domain:
-                raise BadPattern(f"the pattern {pattern!r} is no domain; list addresses as 10.0.0.0/8")
+                raise BadPattern(f"the pattern {pattern!r} is not a domain; list addresses as 10.0.0.0/8")
             self._ranges.append((ip_network(destination.host), ports))
             return
         if is_domain and "." not in destination.host:
@@ -103,13 +101,13 @@ class AllowList:
         try:
             network = ip_network(f"{found[1]}/{found[2]}") if found else None
         except ValueError as error:
-            raise BadPattern(f"the pattern {pattern!r} is no range of addresses: {error}") from None
+            raise BadPattern(f"the pattern {pattern!r} is not a range of addresses: {error}") from None
         if found is None or network is None:
-            raise BadPattern(f"the pattern {pattern!r} is no host and no range of addresses")
+            raise BadPattern(f"the pattern {pattern!r} is neither a host nor a range of addresses")
         if network.prefixlen < WIDEST[network.version]:
             raise BadPattern(f"the pattern {pattern!r} is too wide; /{WIDEST[network.version]} is the widest range")
         if found[3] and int(found[3]) >= 1 << 16:
-            raise BadPattern(f"the pattern {pattern!r} has no valid port; one is 1 to 65535")
+            raise BadPattern(f"the pattern {pattern!r} has no valid port; ports are 1 to 65535")
         self._ranges.append((network, frozenset((int(found[3]),)) if found[3] else WEB_PORTS))
 
 
@@ -215,7 +213,7 @@ class Egress:
         try:
             found = tuple(dict.fromkeys(ip_address(text) for text in texts))
         except ValueError:
-            raise Refused(f"{host} leads to something that is no address") from None
+            raise Refused(f"{host} leads to something that is not an address") from None
         if not found:
             raise Unreachable(f"{host} has no address")
         if any(getattr(one, "scope_id", None) for one in found):
@@ -252,7 +250,7 @@ class Egress:
             return f"{destination} was not allowed within {self.limits.gate_s:g} s"
         except Exception:  # noqa: BLE001 - the caller's own code: whatever it raises, nothing may pass
             _log.exception("the gate failed for %s", destination)
-            return f"{destination} could not be asked about"
+            return f"whether {destination} is allowed could not be asked"
 
 
 async def _open_socket(address: Address, port: int) -> socket.socket:

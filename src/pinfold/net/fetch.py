@@ -78,7 +78,7 @@ async def fetch(
         if (here.scheme, here.destination) != (first.scheme, first.destination):
             given = {}  # a redirect back does not restore them
         addresses = await egress.resolve_allowed(here.destination, "request")
-        got = await fetcher.got(here, given, addresses)
+        got = await fetcher.request(here, given, addresses)
         if isinstance(got, Url):
             here = got
             continue
@@ -119,7 +119,7 @@ class _Fetcher:
     body: bytes | None
     left_s: float
 
-    async def got(self, url: Url, headers: Mapping[str, str], addresses: tuple[Address, ...]) -> Url | Fetched:
+    async def request(self, url: Url, headers: Mapping[str, str], addresses: tuple[Address, ...]) -> Url | Fetched:
         """Request a URL; return where it redirects to, or the answer. Raises BadDestination and Unreachable."""
         import httpcore2
         import httpx2

@@ -72,7 +72,7 @@ def parse_status(raw: bytes) -> tuple[int, bytes]:
     lines = raw.split(b"\r\n")
     found = _STATUS_LINE.fullmatch(lines[0])
     if found is None:
-        raise BadRequest("the server's answer is no HTTP/1.1")
+        raise BadRequest("the server's answer is not HTTP/1.1")
     kept = [line for line in lines[1:] if line.partition(b":")[0].strip().lower() not in _OF_THIS_HOP]
     return int(found[1]), b"\r\n".join([lines[0], *kept, b"Connection: close", b"", b""])
 
@@ -157,7 +157,7 @@ def _body(known: dict[str, str], version: str) -> Body:
     if length is None:
         return 0
     if not _LENGTH.fullmatch(length):
-        raise BadRequest("the Content-Length is no number")
+        raise BadRequest("the Content-Length is not a number")
     return int(length)
 
 

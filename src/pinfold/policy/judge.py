@@ -288,9 +288,7 @@ def _reason(action: Action, facts: Facts, row: Row, script: Script | None) -> st
     if row is HOST:
         return f"{tool} would run on this machine itself, outside any sandbox"
     if row is PROTECTED:
-        return (
-            f"{tool} would change {target or 'a protected file'}, which controls the agent or another program of yours"
-        )
+        return f"{tool} would change {target or 'a protected file'}, which controls the agent or other programs"
     if row is PACKAGES:
         what = f"the package {target}" if target else "a package"
         return f"{what} would be fetched from the package index and put into the session"

@@ -295,4 +295,4 @@ def _check(rule: Rule) -> None:
 
 def _cannot_tell(rule: Rule) -> str:
     shown = rule.command if isinstance(rule.command, str) else shlex.join(rule.command)
-    return f"it cannot be told whether this runs {shown!r}, which your rule {rule.name!r} is about"
+    return f"it is not certain whether this runs {shown!r}, which your rule {rule.name!r} is about"

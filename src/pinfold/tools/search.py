@@ -363,7 +363,7 @@ class Index:
         counts = Counter(entry.module for entry in self._entries)
         servers = [f"{name} ({counts[name]})" for name in self._modules.values()]
         if not servers:
-            return "there are no tools besides those you were told of"
+            return "there are no other tools"
         what = f"no tool fits {printable_line(asked[:80])!r}" if asked.strip() else "search for words of a task"
         return f"{what}; there are servers {join_names(servers, _SERVERS)}; print(servers.NAME.__doc__) lists the tools of one"
 

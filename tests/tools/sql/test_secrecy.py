@@ -99,8 +99,8 @@ async def test_nothing_the_server_can_be_asked_for_holds_the_password(postgres: 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("mysql://a:c4nary@b/c", "no address of a database"),
-        ("just/a/path", "no address of a database"),
+        ("mysql://a:c4nary@b/c", "not a database address"),
+        ("just/a/path", "not a database address"),
         ("sqlite://host/path", "names no file"),
         ("sqlite:///", "names no file"),
         ("duckdb:///:memory:", "names no file"),

@@ -67,7 +67,7 @@ async def runtime(folder: Path, uv: Path | None, notice: Callable[[str], None]) 
     if (ready := place(folder)).exists():
         return ready
     if uv is None:
-        raise RuntimeMissing("what runs local models is missing; install it: pinfold extras add local")
+        raise RuntimeMissing("llama.cpp, which runs local models, is missing; install it: pinfold extras add local")
     try:
         make_private(folder)
         async with hold_lock(folder / ".lock") as held:
@@ -90,10 +90,8 @@ async def _install(uv: Path, ready: Path, held: int) -> None:
         done = await _run([uv, "pip", "install", "--quiet", "--no-config", *wheels_only, *into], held)
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").replace("error:", "").strip()
-            raise RuntimeMissing(
-                f"what runs local models could not be installed: {first_line(' '.join(said.split()), 300)}; "
-                "or install it beside Pinfold: pinfold extras add local"
-            )
+            why = first_line(" ".join(said.split()), 300)
+            raise RuntimeMissing(f"llama.cpp could not be installed: {why}; try: pinfold extras add local")
         (beside / "site").rename(ready)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -174,7 +172,7 @@ class BuiltinModel:
             if self._host is None or self._host.is_running():
                 raise
             await self._forget()
-            words = f"the process that runs {self.name} ended; it is started again when it is asked"
+            words = f"the process that runs {self.name} ended; the next request starts it again"
             raise RequestFailed(words) from failure
 
     def _news(self, usage: Usage, reading_s: float, took_s: float) -> tuple[str, ...]:
@@ -190,7 +188,7 @@ class BuiltinModel:
         says = (
             f"{self.name} {pace} tokens a second on this machine, as just measured. It is good for short questions "
             "about tables and files, and often wrong: read the code before you rely on a figure. For longer work use a larger "
-            "model: `pinfold model list` shows what can be had."
+            "model: `pinfold model list` shows what you can choose."
         )
         return (says,)
 

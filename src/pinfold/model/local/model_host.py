@@ -152,7 +152,7 @@ class Host:
         with self.log.open("rb") as log:
             log.seek(min(began, file_size(self.log)))
             why = _reason(log.read().decode("utf-8", "replace"))
-        words = f"{self._spec.model} cannot be run: {why}; the whole story is in {self.log}"
+        words = f"{self._spec.model} cannot be run: {why}; the full log is {self.log}"
         raise RequestFailed(words, retryable=False)
 
     async def _ask_properties(self, served: Served) -> Served:
@@ -186,7 +186,7 @@ def _reason(said: str) -> str:
         return one_line(told[1])
     last = next(filter(str.strip, reversed(said.splitlines())), "")
     if not last or _CHATTER.match(last):
-        return "it was ended while it loaded; is there enough memory for it?"
+        return "it was killed while it loaded; is there enough memory for it?"
     return one_line(last)
 
 

@@ -195,7 +195,7 @@ async def pull_for_ollama(model: str, url: str, on_progress: OnPulling) -> None:
     except RequestFailed as failure:
         raise PullFailed(f"Ollama could not fetch {model}: {failure}") from failure
     if not ended:
-        raise PullFailed(f"Ollama broke off while fetching {model}; try again, it goes on from there")
+        raise PullFailed(f"Ollama stopped while fetching {model}; try again, it continues from there")
 
 
 class _Pull:
@@ -259,8 +259,8 @@ class _Pull:
         came = f" ({self._have() / 1e6:,.0f} of {self._weights.megabytes} are here)" if self._have() else ""
         raise PullFailed(
             f"{self._weights.name} could not be fetched{came}: {'; '.join(problems)}. "
-            f"`pinfold model pull {self._weights.name}` tries again and goes on from there; "
-            "HTTPS_PROXY, HF_ENDPOINT and UV_DEFAULT_INDEX lead it elsewhere"
+            f"`pinfold model pull {self._weights.name}` tries again and continues from there; "
+            "HTTPS_PROXY, HF_ENDPOINT and UV_DEFAULT_INDEX choose another way or server"
         )
 
     async def _from_hub(self, http: httpx2.AsyncClient) -> None:
@@ -316,7 +316,7 @@ class _Pull:
         self._on_progress(Pulling(phase="check", done=total, total=total))
         if not await _is(self._begun, self._weights.sha256):
             self._begun.unlink(missing_ok=True)
-            raise DownloadFailed(f"what it gave is not {self._weights.file} (its sha256 differs), and was thrown away")
+            raise DownloadFailed(f"the file it sent is not {self._weights.file} (its sha256 differs) and was deleted")
         _sync(self._begun)
         self._begun.rename(self._path)
         _sync(self._path.parent)

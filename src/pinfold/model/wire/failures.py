@@ -81,7 +81,7 @@ class Refused(RequestFailed):
         for sent, setting in settings.items():
             if self.names(sent):
                 return RequestFailed(
-                    f"the server refuses the setting {setting!r}: {self.words}; take it out of [model]",
+                    f"the server refuses the setting {setting!r}: {self.words}; remove it from [model]",
                     status=self.status,
                     request_id=self.request_id,
                 )
@@ -120,7 +120,7 @@ def refusal(
 
 def _sentence(status: int | None, words: str, url: str, *, named: bool) -> str:
     if status is None:
-        return words or "the server reports an error and does not say which"
+        return words or "the server reported an error without a message"
     from http import HTTPStatus
 
     phrase = next((f" {known.phrase}" for known in HTTPStatus if known == status), "")

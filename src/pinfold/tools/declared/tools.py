@@ -81,7 +81,7 @@ def command_of(
 def _words(content: str | Sequence[Plain] | None, source: str) -> list[str]:
     if isinstance(content, str):
         if _OPERATORS.search(content):
-            words = "no shell reads it; write [bash, -c, 'your | script \"$1\"', bash, '{parameter}']"
+            words = "no shell runs it; write [bash, -c, 'your | script \"$1\"', bash, '{parameter}']"
             fault(source, "command", words)
         try:
             content = shlex.split(content)
@@ -138,7 +138,7 @@ def _command_result(program: str, ran: Ran, timeout_s: float) -> Result:
         case "ok":
             return Result(text=out or NO_OUTPUT, value=out, notices=ran.notices)
         case "timeout":
-            raise BadCall(f"{program} was not done after {timeout_s:g} s, and was ended\n{err or out}".rstrip())
+            raise BadCall(f"{program} was not done after {timeout_s:g} s, and was stopped\n{err or out}".rstrip())
         case _:
             raise BadCall(f"{program} ended with exit code {ran.code}\n{err or out}".rstrip())
 

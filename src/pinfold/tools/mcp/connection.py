@@ -28,7 +28,7 @@ from pinfold.events import Json
 from pinfold.net import BadDestination, parse_url
 from pinfold.text import cap_text, presentable_line
 from pinfold.tools.mcp.manifest import Manifest, read_tools
-from pinfold.tools.mcp.oauth import signing_in
+from pinfold.tools.mcp.oauth import make_sign_in
 from pinfold.tools.mcp.ports import Limits, McpPorts, Patience, Person, Sampler
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.transports import UNKNOWN, UNSENT, Over, Streams, Watch, over_http, over_stdio
@@ -224,7 +224,7 @@ class Connection:
                 raise BadCall(words, at_fault=True, may_have_happened=True) from error
             self.worked = True
             return answer
-        words = f"it gave no sign for {self.spec.timeout_s:g} s and was given up; whether it was done is not known"
+        words = f"it was silent for {self.spec.timeout_s:g} s and was given up; whether it was done is not known"
         raise BadCall(words, at_fault=True, may_have_happened=True)
 
     async def _explain_error(self, error: MCPError) -> Exception:
@@ -255,8 +255,8 @@ class Connection:
             await self.answers.open_page(str(page.get("url", "")), str(page.get("message", ""))) for page in pages
         ]
         if agreed and all(agreed):
-            return BadCall("the user must first finish what a page asks, which was opened; then call it again")
-        return BadCall("the user would first have to visit a page, and did not")
+            return BadCall("a page was opened that the user must complete first; then call it again")
+        return BadCall("the user must visit a page first, and did not")
 
     async def _all(self, method: str) -> list[Any]:
         async def page(cursor: str | None) -> tuple[Sequence[Any], str | None]:
@@ -287,7 +287,7 @@ async def open_streams(
     if spec.transport == "stdio":
         process = await stack.enter_async_context(world.start_program(spec))
         return over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}"))
-    auth = signing_in(spec, world.credentials, world.person, patience.asking, watch.limits.sign_in_s)
+    auth = make_sign_in(spec, world.credentials, world.person, patience.asking, watch.limits.sign_in_s)
     return over_http(spec, watch, auth)
 
 

@@ -48,7 +48,7 @@ _PAGE = (
 )
 
 
-def signing_in(
+def make_sign_in(
     spec: ServerSpec,
     credentials: Credentials,
     person: Person,
@@ -215,9 +215,7 @@ class _Visit:
         try:
             listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=self.port)
         except OSError as error:
-            raise OAuthFlowError(
-                f"port {self.port} of this machine is taken, to which the browser comes back ({error})"
-            ) from None
+            raise OAuthFlowError(f"port {self.port}, to which the browser returns, is taken ({error})") from None
 
         async def serve(stream: SocketStream) -> None:
             async with stream:
@@ -252,14 +250,14 @@ def check_page(url: str, home: str) -> str:
     try:
         page, server = parse_url(url), parse_url(home)
     except BadDestination as error:
-        raise OAuthFlowError(f"the sign-in page has no good address: {error}") from None
+        raise OAuthFlowError(f"the sign-in page has no valid address: {error}") from None
     if why := why_redirect_refused(page, server):
         raise OAuthFlowError(f"the sign-in page is at {page.scheme}://{page.destination}, {why}")
     said = parse_qs(urlsplit(url).query, keep_blank_values=True)
     # An address with its own values for these parameters could make the user agree to something else.
     is_changed = any(len(said.get(name, [])) > 1 for name in _OURS) or any(name in said for name in _FORBIDDEN)
     if is_changed or "state" not in said:
-        raise OAuthFlowError("the sign-in page's address has parameters of its own that only this sign-in may set")
+        raise OAuthFlowError("the sign-in page's address sets parameters that only Pinfold may set")
     return said["state"][0]
 
 

@@ -146,7 +146,7 @@ class Line:
             types.CLIENT_CAPABILITIES_META_KEY: self.speech.capabilities,
         }
 
-    async def look(self) -> None:
+    async def read_listing(self) -> None:
         """Read the server's listing. Raises MCPError, BadCall."""
         self.has_changed = False
         self.listed = await self.every("tools/list", "tools") if "tools" in self.capabilities else ()
@@ -162,7 +162,7 @@ class Line:
             name for name, entry in good.entries.items() if name in pinned and pinned[name].digest == entry.digest
         )
 
-    def looks_like(self, other: Line) -> None:
+    def copy_listing(self, other: Line) -> None:
         """Copy the listing of another line to the same server, which was read a moment ago."""
         self.capabilities, self.manifest, self.listed = other.capabilities, other.manifest, other.listed
         self.agreed, self._mirrored = other.agreed, other._mirrored
@@ -222,11 +222,11 @@ async def line_to(
                 version=speech.version,
             )
             if like is not None:
-                line.looks_like(like)
+                line.copy_listing(like)
             else:
                 with anyio.fail_after(max(limits.start_s, spec.timeout_s)):
                     await line.begin()
-                    await line.look()
+                    await line.read_listing()
             begun = True
             yield line
     except BaseException as error:

@@ -42,7 +42,7 @@ _STRING: Mapping[str, Json] = {"type": "string"}
 _LIST: Mapping[str, Json] = {"type": "array", "items": {"type": "object"}}
 _FILLED: Mapping[str, Json] = {"type": "object", "additionalProperties": _STRING, "default": {}}
 _EXTRAS: Mapping[str, tuple[str, Mapping[str, Json], Mapping[str, Json] | None]] = {
-    "list_resources": ("List what the server has to read, each with its `uri`.", _object(), _LIST),
+    "list_resources": ("List the resources of the server, each with its `uri`.", _object(), _LIST),
     "list_resource_templates": (
         "List patterns of URIs that the server can read once they are filled in.",
         _object(),
@@ -136,9 +136,7 @@ def _check(title: str, shape: Shape, args: Json) -> Mapping[str, Any]:
     try:
         json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
-        raise ToolFailed(
-            f"wrong arguments for {title}: they hold what JSON cannot, such as NaN or half a character"
-        ) from None
+        raise ToolFailed(f"wrong arguments for {title}: JSON cannot hold them (NaN, or half a character)") from None
     faults = shape.faults(plain)
     if faults:
         # Models write null for optional arguments.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import keyword
 import re
@@ -15,7 +14,7 @@ from msgspec import Meta, Struct, ValidationError
 
 from pinfold.events import Json, Reach, convert
 from pinfold.net import BadDestination, Url, parse_url, why_special
-from pinfold.text import presentable_line
+from pinfold.text import closest, presentable_line
 from pinfold.tools.arguments import describe_misfit
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
@@ -155,8 +154,8 @@ def read_servers(data: bytes, origin: str) -> tuple[tuple[ServerSpec, ...], tupl
             faults.append(_line(where, str(fault)))
             continue
         for key in [key for key in table if key not in _Entry.__struct_fields__ and key not in _OTHERS]:
-            near = difflib.get_close_matches(key, _Entry.__struct_fields__, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
+            near = closest(key, _Entry.__struct_fields__)
+            hint = f"; did you mean `{near}`?" if near else ""
             faults.append(_line(where, f"`{key}` is not understood here{hint}"))
     return tuple(found.values()), tuple(faults)
 
@@ -200,11 +199,11 @@ def _entries(data: bytes) -> Mapping[str, Json]:
     try:
         content = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
     except UnicodeDecodeError:
-        raise _Fault("is not UTF-8; save it as that") from None
+        raise _Fault("is not UTF-8; save it as UTF-8") from None
     except json.JSONDecodeError as error:
-        raise _Fault(f"is no JSON: {error.msg}, line {error.lineno} column {error.colno}") from None
+        raise _Fault(f"is not JSON: {error.msg}, line {error.lineno} column {error.colno}") from None
     except (RecursionError, ValueError):
-        raise _Fault("is no JSON that can be read") from None
+        raise _Fault("is not JSON that can be read") from None
     table = _table(content, "")
     if "mcpServers" not in table:
         more = "; rename `servers`" if "servers" in table else ""
@@ -224,7 +223,7 @@ def _name(entry: str, found: Mapping[str, ServerSpec]) -> str:
     if not name:
         raise _Fault("cannot be a server's name: use letters, digits, `-` and `_`, at most 64")
     if name in _TAKEN:
-        raise _Fault(f"`servers.{name}` is something else; give it another name")
+        raise _Fault(f"`servers.{name}` is taken; give it another name")
     if name in found:
         raise _Fault(f"another server is `servers.{name}` in Python already; rename one")
     return name
@@ -282,7 +281,7 @@ def _url(text: str, *, allow_http: bool, key: str = "`url`") -> str:
         raise _Fault(f"{key}: {error}") from None
     if url.scheme == "http" and not is_loopback(url) and not allow_http:
         raise _Fault(
-            f"{key} is plain http to another machine, which anybody on the way can read and change; "
+            f"{key} is plain http to another machine, which others on the network can read and change; "
             'write https, or add `"allow_http": true`'
         )
     return text
@@ -318,7 +317,7 @@ def _pairs(key: Literal["env", "headers"], given: Mapping[str, _Plain] | None) -
 
 def _check_text(value: _Plain) -> str:
     if "\0" in (text := str(value)):
-        raise _Fault("a text of it holds a NUL character")
+        raise _Fault("it holds a NUL character")
     return text
 
 

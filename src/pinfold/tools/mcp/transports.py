@@ -60,11 +60,11 @@ class Watch:
         self._count = 0
         self._bytes = 0
 
-    def goes_out(self, message: types.JSONRPCMessage) -> None:
+    def count_sent(self, message: types.JSONRPCMessage) -> None:
         if isinstance(message, types.JSONRPCRequest):
             self._asked.add(str(message.id))
 
-    def comes_in(self, message: types.JSONRPCMessage | Exception | None, size: int = 0) -> bool:
+    def count_received(self, message: types.JSONRPCMessage | Exception | None, size: int = 0) -> bool:
         """Count a message; return False once there are too many. The first answer to each request does not count."""
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and str(message.id) in self._asked:
             self._asked.discard(str(message.id))
@@ -99,7 +99,7 @@ class WatchedReading(ObjectReceiveStream[SessionMessage | Exception]):
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._watch.over.end("the server ended the connection")
             raise
-        if not self._watch.comes_in(item if isinstance(item, Exception) else item.message):
+        if not self._watch.count_received(item if isinstance(item, Exception) else item.message):
             raise anyio.EndOfStream
         return item
 
@@ -113,7 +113,7 @@ class WatchedWriting(ObjectSendStream[SessionMessage]):
         self._watch = watch
 
     async def send(self, item: SessionMessage) -> None:
-        self._watch.goes_out(item.message)
+        self._watch.count_sent(item.message)
         await self._inner.send(item)
 
     async def aclose(self) -> None:
@@ -164,7 +164,7 @@ async def _read(
                 watch.over.end(await _ending(process))
                 return
             message = _decode(line)
-            if not watch.comes_in(message, len(line)):
+            if not watch.count_received(message, len(line)):
                 return
             if message is not None:
                 try:
@@ -173,7 +173,7 @@ async def _read(
                     return
             elif line.strip() and not has_noticed:
                 has_noticed = True
-                notice(f"it writes something to its standard output that is not a message: {_quote_line(line)}")
+                notice(f"its standard output has a line that is not a message: {_quote_line(line)}")
 
 
 async def _write(process: Process, to_it: MemoryObjectReceiveStream[SessionMessage]) -> None:
@@ -315,21 +315,18 @@ class HttpClient(httpx2.AsyncClient):
         try:
             url = parse_url(str(request.url))
         except BadDestination as error:
-            raise httpx2.UnsupportedProtocol(
-                f"the server redirects to an invalid address: {error}", request=request
-            ) from None
+            words = f"the server redirects to an invalid address: {error}"
+            raise httpx2.UnsupportedProtocol(words, request=request) from None
         if why_redirect_refused(url, self._home):
-            raise httpx2.UnsupportedProtocol(
-                f"the server leads to {url.scheme}://{url.destination}, where nothing is sent", request=request
-            )
+            words = f"the server redirects to {url.scheme}://{url.destination}, which is not allowed"
+            raise httpx2.UnsupportedProtocol(words, request=request)
 
     async def _arriving(self, response: httpx2.Response) -> None:
         if response.status_code >= 400:
             self._watch.over.status = response.status_code
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise httpx2.RemoteProtocolError(
-                "the server sent a compressed answer although none was accepted", request=response.request
-            )
+            words = "the server sent a compressed answer although none was accepted"
+            raise httpx2.RemoteProtocolError(words, request=response.request)
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         if isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = _Counted(response.stream, self._watch, is_stream=is_stream)
@@ -354,9 +351,8 @@ class _Counted(httpx2.AsyncByteStream):
                     count, since = 0, now
                 count += len(chunk)
                 if count > most:
-                    words = f"it sent more than {most:,} bytes" + (
-                        f" in {limits.window_s:g} s" if self._is_stream else " as one answer"
-                    )
+                    span = f"in {limits.window_s:g} s" if self._is_stream else "as one answer"
+                    words = f"it sent more than {most:,} bytes {span}"
                     self._watch.over.end(words)
                     raise httpx2.StreamError(words)
                 yield chunk

@@ -81,7 +81,7 @@ def parse_skill(data: bytes, folder: str) -> SkillFile:
     try:
         body = data.removeprefix(b"\xef\xbb\xbf")[found.end() :].decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadTool(f"{source}: it is not UTF-8; save it as such") from error
+        raise BadTool(f"{source}: it is not UTF-8; save it as UTF-8") from error
     return SkillFile(
         name=given.name,
         description=description,

@@ -183,6 +183,4 @@ def literal(value: Json) -> str:
             inside = ", ".join(literal(one) for one in cast("Sequence[Json]", value))
             return f"ARRAY[{inside}]" if inside else "'{}'"
         case _:
-            raise Refused(
-                f"params cannot hold a {type(value).__name__}; give text, numbers, true, false, null or lists"
-            )
+            raise Refused(f"params cannot hold a {type(value).__name__}; give text, numbers, booleans, null or lists")

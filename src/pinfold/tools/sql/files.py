@@ -87,7 +87,7 @@ class Opened:
     def _refuse_links(self, visited: list[Path], folders: tuple[Path, ...]) -> None:
         for place in visited:
             if place.is_symlink() and any(place.parent.resolve().is_relative_to(folder) for folder in folders):
-                raise Refused("the way to the database leads over a link that code can change; name the file itself")
+                raise Refused("the path to the database goes over a link that code can change; name the file itself")
 
 
 def _visited_paths(path: str) -> list[Path]:

@@ -94,7 +94,7 @@ def read_address(url: str) -> Address:
     scheme, sign, rest = url.partition("://")
     kind = _SCHEMES.get(scheme.strip().lower().partition("+")[0])
     if kind is None or not sign:
-        raise BadAddress(f"is no address of a database; {_WRITE}")
+        raise BadAddress(f"is not a database address; {_WRITE}")
     if any(ord(letter) < 32 for letter in url) or "${" in url:
         what = "has `${...}` in it; that goes into `password`" if "${" in url else "has control characters"
         raise BadAddress(f"{what}; {_WRITE}")

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from pinfold.events import Arrow, Json, Sent
-from pinfold.text import join_names
+from pinfold.text import closest, join_names
 from pinfold.tools.results import BadCall, Result
 from pinfold.tools.sql.sources import TABLES, Source
 from pinfold.tools.sql.workers import GRACE_S, Workers
@@ -135,8 +135,6 @@ def _line(table: Mapping[str, Json]) -> str:
 
 
 def no_such(name: str, names: Mapping[str, str]) -> BadCall:
-    import difflib
-
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names) or 'none'}"
+    near = closest(name, names)
+    hint = f"did you mean {near!r}?" if near else f"there are {', '.join(names) or 'none'}"
     return BadCall(f"no database is called {name[:64]!r}; {hint}")

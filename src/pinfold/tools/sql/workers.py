@@ -98,7 +98,9 @@ class Workers:
             except _GONE:
                 code = await worker.end()
                 why = "it ran out of memory, or the driver failed" if code < 0 else f"it ended with {code}"
-                raise BadCall(f"what reads the database ended before it answered: {why}; ask for less") from None
+                raise BadCall(
+                    f"the process that reads the database ended before it answered: {why}; ask for less"
+                ) from None
             except TimeoutError:
                 await worker.end()
                 words = f"{source.name} did not answer in {source.timeout_s:g} s; ask for less, or aggregate in SQL"
