@@ -50,7 +50,7 @@ class FileEngine:
             raise DatabaseFault(words[:2000]) from None
 
 
-class Opened:
+class FileCheck:
     """Checks a database file: created before the library opens it; call `check` afterwards, before reading anything."""
 
     def __init__(self, source: Source, side_files: tuple[str, ...]) -> None:
@@ -70,10 +70,8 @@ class Opened:
             self._refuse_links(visited, folders)
             for ending in side_files:
                 if _size(self.path + ending):
-                    raise Refused(
-                        f"the database has changes in its {ending} file and lies where code can write; "
-                        "open it from Python instead"
-                    )
+                    words = f"the database has changes in its {ending} file, in a folder that code can write"
+                    raise Refused(f"{words}; open it from Python instead")
         self._identity = (status.st_dev, status.st_ino)
 
     def check(self) -> None:
