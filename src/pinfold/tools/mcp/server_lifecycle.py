@@ -142,10 +142,8 @@ class ServerLifecycle:
         if entry is None:
             raise BadCall(f"{self.spec.name} no longer offers it")
         if entry.digest != digest:
-            raise BadCall(
-                f"{self.spec.name} has changed this tool since the user agreed to it; nothing was called. "
-                f"`pinfold mcp trust {self.spec.name}` shows the difference"
-            )
+            words = f"{self.spec.name} has changed this tool since the user agreed to it; nothing was called"
+            raise BadCall(f"{words}. `pinfold mcp trust {self.spec.name}` shows the difference")
         return connection
 
     async def _catch_up(self, connection: Connection) -> None:
@@ -156,10 +154,8 @@ class ServerLifecycle:
                 self._is_awaited.set()
                 await self._reread.wait()
             return
-        raise BadCall(
-            f"{self.spec.name} reported that its tools have changed, and did not list them; nothing was called",
-            at_fault=True,
-        )
+        words = "reported that its tools have changed, and did not list them; nothing was called"
+        raise BadCall(f"{self.spec.name} {words}", at_fault=True)
 
     def stop(self) -> None:
         self._is_stopping = True
@@ -170,11 +166,8 @@ class ServerLifecycle:
             raise BadCall(f"{self.spec.name} is closed")
         left = self._not_before - anyio.current_time()
         if left > 0 and self._failures >= self._limits.quick_failures:
-            raise BadCall(
-                f"{self.spec.name} is paused for another {math.ceil(left)} s, "
-                f"after {self._failures} failures in a row; the last one: {self._why}",
-                at_fault=True,
-            )
+            words = f"is paused for another {math.ceil(left)} s, after {self._failures} failures in a row"
+            raise BadCall(f"{self.spec.name} {words}; the last one: {self._why}", at_fault=True)
         start = self._start = _Start()
         self.idle = anyio.Event()
         self._tasks.start_soon(self._live, start, max(0.0, left))
@@ -188,7 +181,7 @@ class ServerLifecycle:
             await anyio.sleep(wait_s)
             # In a thread: the import takes over a second and must not block the loop.
             module = await anyio.to_thread.run_sync(import_module, "pinfold.tools.mcp.connection")
-            over = module.Over()
+            over = module.ConnectionEnd()
             start_s = max(self._limits.start_s, self.spec.timeout_s)
             try:
                 with patience.waiting(start_s) as scope:
@@ -235,10 +228,8 @@ class ServerLifecycle:
         self._end_waits()
         self.idle.set()
         if not self._is_stopping and self._failures == self._limits.quick_failures:
-            self._world.notice(
-                f"{self.spec.name} failed {self._failures} times in a row and is paused for "
-                f"{self._wait_s():g} s: {self._why}"
-            )
+            words = f"failed {self._failures} times in a row and is paused for {self._wait_s():g} s"
+            self._world.notice(f"{self.spec.name} {words}: {self._why}")
 
     def _wait_s(self) -> float:
         """Return the wait before the next attempt."""

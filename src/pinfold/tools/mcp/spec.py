@@ -129,7 +129,7 @@ class _Fault(Exception):
     """One line for the user."""
 
 
-class _Twice:
+class _Duplicate:
     """Stands for the value of a duplicate key."""
 
 
@@ -161,7 +161,7 @@ def read_servers(data: bytes, origin: str) -> tuple[tuple[ServerSpec, ...], tupl
 
 
 def _read_entry(table: Mapping[str, Json]) -> _Entry:
-    if twice := next((key for key, value in table.items() if isinstance(value, _Twice)), None):
+    if twice := next((key for key, value in table.items() if isinstance(value, _Duplicate)), None):
         raise _Fault(f"`{twice}` is given twice; remove one")
     try:
         return convert(table, _Entry)
@@ -214,7 +214,7 @@ def _entries(data: bytes) -> Mapping[str, Json]:
 def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for key, value in pairs:
-        found[key] = _Twice() if key in found else value
+        found[key] = _Duplicate() if key in found else value
     return found
 
 
@@ -280,10 +280,8 @@ def _url(text: str, *, allow_http: bool, key: str = "`url`") -> str:
     except BadDestination as error:
         raise _Fault(f"{key}: {error}") from None
     if url.scheme == "http" and not is_loopback(url) and not allow_http:
-        raise _Fault(
-            f"{key} is plain http to another machine, which others on the network can read and change; "
-            'write https, or add `"allow_http": true`'
-        )
+        words = f"{key} is plain http to another machine, which others on the network can read and change"
+        raise _Fault(f'{words}; write https, or add `"allow_http": true`')
     return text
 
 
@@ -298,7 +296,7 @@ def _check_oauth(made: OAuth) -> None:
 
 def _table(content: Json, key: str) -> Mapping[str, Json]:
     what = f"`{key}` " if key else ""
-    if isinstance(content, _Twice):
+    if isinstance(content, _Duplicate):
         raise _Fault(f"{what}is given twice; remove one")
     try:
         return convert(content, dict[str, Json])

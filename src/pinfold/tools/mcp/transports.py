@@ -31,9 +31,10 @@ from pinfold.tools.results import BadCall
 
 Streams: TypeAlias = tuple[Any, Any]
 """The read and write streams of a transport. The SDK has no public type for them."""
+Incoming: TypeAlias = SessionMessage | Exception
 
 
-class Over:
+class ConnectionEnd:
     """The end of one connection, and why."""
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class Over:
 
 
 class Watch:
-    def __init__(self, over: Over, limits: Limits) -> None:
+    def __init__(self, over: ConnectionEnd, limits: Limits) -> None:
         self.over = over
         self.limits = limits
         self.on_resume: Callable[[], Awaitable[None]] | None = None
@@ -82,7 +83,7 @@ class Watch:
         return not self.over.event.is_set()
 
 
-class WatchedReading(ObjectReceiveStream[SessionMessage | Exception]):
+class WatchedReading(ObjectReceiveStream[Incoming]):
     """A receiving stream that ends when the watch has counted too many messages."""
 
     def __init__(self, inner: Any, watch: Watch) -> None:
@@ -93,9 +94,9 @@ class WatchedReading(ObjectReceiveStream[SessionMessage | Exception]):
     def last_context(self) -> Any:
         return getattr(self._inner, "last_context", None)
 
-    async def receive(self) -> SessionMessage | Exception:
+    async def receive(self) -> Incoming:
         try:
-            item: SessionMessage | Exception = await self._inner.receive()
+            item: Incoming = await self._inner.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._watch.over.end("the server ended the connection")
             raise
@@ -128,7 +129,7 @@ _SAID_LINES = 5
 
 @asynccontextmanager
 async def over_stdio(process: Process, watch: Watch, notice: Callable[[str], None]) -> AsyncGenerator[Streams]:
-    to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    to_us, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, to_it = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks, to_us, incoming, outgoing, to_it:
         tasks.start_soon(_read, process, to_us, watch, notice)
@@ -146,10 +147,7 @@ async def over_stdio(process: Process, watch: Watch, notice: Callable[[str], Non
 
 
 async def _read(
-    process: Process,
-    to_us: MemoryObjectSendStream[SessionMessage | Exception],
-    watch: Watch,
-    notice: Callable[[str], None],
+    process: Process, to_us: MemoryObjectSendStream[Incoming], watch: Watch, notice: Callable[[str], None]
 ) -> None:
     lines = BufferedByteReceiveStream(process.stdout)
     has_noticed = False
