@@ -412,6 +412,8 @@ class Unknown(Struct, frozen=True, kw_only=True):
     body: Mapping[str, Json]
 
 
+ActionEvent: TypeAlias = ActionProposed | ActionAllowed | ActionDenied | ActionStarted | ActionFinished
+SessionChange: TypeAlias = SessionChanged | SessionRewound | Checkpointed | ContextCompacted | ApproachChanged
 Event: TypeAlias = (
     SessionOpened
     | SessionChanged

@@ -7,6 +7,7 @@ import shutil
 import struct
 import zipfile
 import zlib
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
@@ -136,11 +137,8 @@ def _import_lines(lines: IO[bytes], source: Path, folder: Path, session: Session
         rows.append(row)
     if not rows:
         raise BadBundle(f"{source} holds no events")
-    log = Log(folder, session)
-    try:
+    with closing(Log(folder, session)) as log:
         log.fill(rows)
-    finally:
-        log.close()
     return len(rows), origin
 
 

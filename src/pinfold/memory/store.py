@@ -148,8 +148,9 @@ class Memory:
             factor = f"CASE WHEN notes.workspace = :workspace THEN {_NEARER} ELSE 1 END"
             best = rank(
                 connection, words, limit, table="notes", visible=visible, values=values, factor=factor, nearest=near
-            )
-            return self._load(connection, best[: 2 * limit], visible)[:limit]
+            )[: 2 * limit]
+        found = {note.id: note for note in self._select(f"id IN ({','.join(map(str, best))}) AND {visible}")}
+        return [found[id_] for id_ in best if id_ in found][:limit]
 
     def latest(self, limit: int = 20, *, superseded: bool = False) -> list[Note]:
         """Return the newest notes, those of this workspace first. Raises NoteRefused, MemoryUnusable."""
@@ -188,10 +189,8 @@ class Memory:
             yield connection
 
     def _find_changeable(self, connection: sqlite3.Connection, id_: int, *, trusted: bool) -> None:
-        row = connection.execute(
-            f"SELECT trusted, session FROM notes WHERE id = :id AND {_REACHABLE}",
-            {"id": id_, "workspace": self._workspace},
-        ).fetchone()
+        query = f"SELECT trusted, session FROM notes WHERE id = :id AND {_REACHABLE}"
+        row = connection.execute(query, {"id": id_, "workspace": self._workspace}).fetchone()
         if row is None:
             raise NoteRefused(_no_note(id_))
         if row[0] and not trusted and row[1] != self._session:
@@ -201,20 +200,9 @@ class Memory:
     def _select(self, condition: str, **values: object) -> list[Note]:
         if not self._database.file.exists():
             return []
+        query = f"SELECT {_COLUMNS} FROM notes WHERE {condition}"
         with self._database.open() as connection:
-            rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM notes WHERE {condition}",
-                {**values, "workspace": self._workspace},
-            ).fetchall()
-        return [_note(row) for row in rows]
-
-    def _load(self, connection: sqlite3.Connection, ids: list[int], visible: str) -> list[Note]:
-        rows = connection.execute(
-            f"SELECT {_COLUMNS} FROM notes WHERE id IN ({','.join(map(str, ids))}) AND {visible}",
-            {"workspace": self._workspace},
-        ).fetchall()
-        found = {row[0]: _note(row) for row in rows}
-        return [found[id_] for id_ in ids if id_ in found]
+            return [_note(row) for row in connection.execute(query, {**values, "workspace": self._workspace})]
 
 
 def describe_note(note: Note) -> Mapping[str, object]:

@@ -21,9 +21,9 @@ from msgspec.structs import replace
 from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, Reach, RunCell, Verdict
 from pinfold.policy.rules import (
     NO_RULES,
+    Answer,
     Facts,
     Rules,
-    Says,
     Taint,
     covers,
     flow_of,
@@ -183,10 +183,10 @@ def _runs(func: ast.expr) -> bool:
 
 class Row(Struct, frozen=True):
     name: str
-    answers: tuple[Says, Says, Says, Says]
+    answers: tuple[Answer, Answer, Answer, Answer]
     """The verdicts in the modes read-only, ask, auto and full."""
 
-    def answer(self, mode: Mode) -> Says:
+    def answer(self, mode: Mode) -> Answer:
         return self.answers[("read-only", "ask", "auto", "full").index(mode)]
 
 

@@ -79,35 +79,35 @@ class Argument(Struct, frozen=True, kw_only=True):
         return not self.takes_text and bare(self.hint) not in _SCALARS
 
 
-class Described(Struct, frozen=True):
+class Docstring(Struct, frozen=True):
     text: str
     """The docstring without its sections on parameters, results and errors."""
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def describe_function(function: Callable[..., object]) -> Described:
+def describe_function(function: Callable[..., object]) -> Docstring:
     return read_docstring(inspect.getdoc(function) or "")
 
 
-def read_docstring(text: str) -> Described:
+def read_docstring(text: str) -> Docstring:
     """Read a docstring in Google, NumPy or reST style."""
     if "\n" not in text:
-        return Described(text)
+        return Docstring(text)
     head, _, arguments = text.partition("\n\nArgs:\n")
     lines = [_PLAIN_ARGUMENT.fullmatch(line) for line in arguments.splitlines()]
     if all(lines) and not _MARKUP.search(head):  # as in our own: importing the parser takes 5 % of a start
-        return Described(head.strip(), {line[1]: line[2] for line in lines if line})
+        return Docstring(head.strip(), {line[1]: line[2] for line in lines if line})
     from docstring_parser import ParseError, parse
 
     try:
         found = parse(text)
     except ParseError:
-        return Described(text.strip())
+        return Docstring(text.strip())
     parameters = {one.arg_name.lstrip("*"): " ".join((one.description or "").split()) for one in found.params}
-    return Described((found.description or "").strip(), parameters)
+    return Docstring((found.description or "").strip(), parameters)
 
 
-def read_signature(function: Callable[..., object], title: str, said: Described) -> tuple[Argument, ...]:
+def read_signature(function: Callable[..., object], title: str, said: Docstring) -> tuple[Argument, ...]:
     """Return the arguments that `function` takes by name. Raises BadTool with what to change."""
     hints = _hints(function, title)
     found: list[Argument] = []

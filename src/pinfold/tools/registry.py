@@ -60,11 +60,7 @@ class Registry:
     """
 
     def __init__(
-        self,
-        tools: Iterable[AnyTool] = (),
-        *,
-        enable: Iterable[str] | None = None,
-        disable: Iterable[str] = (),
+        self, tools: Iterable[AnyTool] = (), *, enable: Iterable[str] | None = None, disable: Iterable[str] = ()
     ) -> None:
         self._every: dict[str, AnyTool | None] = {PYTHON.name: None}
         """All tools by name, disabled ones included."""

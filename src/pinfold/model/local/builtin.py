@@ -147,23 +147,23 @@ class BuiltinModel:
     def __post_init__(self) -> None:
         self._weights = weights_named(self.name)
         self._host: Host | None = None
-        self._talking: OpenAIModel | None = None
+        self._client: OpenAIModel | None = None
         self._alone = anyio.Lock()
 
     @property
     def context(self) -> int:
         """Size of the context it runs with, in tokens."""
-        return (self._talking and self._talking.context) or self._weights.context
+        return (self._client and self._client.context) or self._weights.context
 
     async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
         """Yield pieces as they arrive, then the whole reply. Raises RequestFailed, or ModelError for missing parts."""
-        talking = await self.warm()
+        client = await self.warm()
         began, first = time.monotonic(), None
         try:
-            async with aclosing(talking.stream(request)) as pieces:
+            async with aclosing(client.stream(request)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Reply):
-                        news = self._news(piece.usage, (first or began) - began, time.monotonic() - began)
+                        news = self._describe_speed(piece.usage, (first or began) - began, time.monotonic() - began)
                         yield msgspec.structs.replace(piece, cost=0.0, notices=(*piece.notices, *news))
                     else:
                         first = first or time.monotonic()
@@ -175,7 +175,7 @@ class BuiltinModel:
             words = f"the process that runs {self.name} ended; the next request starts it again"
             raise RequestFailed(words) from failure
 
-    def _news(self, usage: Usage, reading_s: float, took_s: float) -> tuple[str, ...]:
+    def _describe_speed(self, usage: Usage, reading_s: float, took_s: float) -> tuple[str, ...]:
         """Return, once per user, a notice of the model's measured speed and what to expect of it."""
         fresh, written = usage.input_tokens - usage.cached_tokens, usage.output_tokens
         if min(fresh, written) < _MEASURED or not 0 < reading_s < took_s:
@@ -203,10 +203,10 @@ class BuiltinModel:
         async with self._alone:
             if self._host is not None and not self._host.is_running():
                 await self._forget()
-            if self._talking is None:
+            if self._client is None:
                 self._host = self._host or await self._make_host()
-                self._talking = self._make_client(await self._host.ready())
-            return self._talking
+                self._client = self._make_client(await self._host.ready())
+            return self._client
 
     async def _make_host(self) -> Host:
         folder, weights = self.folder / "models", self._weights
@@ -230,9 +230,9 @@ class BuiltinModel:
         )
 
     async def _forget(self) -> None:
-        talking, self._talking = self._talking, None
-        if talking is not None:
-            await talking.aclose()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
 
 
 class SeededLayer(Layer):

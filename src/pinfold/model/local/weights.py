@@ -236,10 +236,8 @@ class _Pull:
     def too_small(self) -> PullFailed:
         weights, folder = self._weights, self._path.parent
         free = shutil.disk_usage(folder).free
-        return PullFailed(
-            f"{weights.name} needs {weights.megabytes} in {folder}, and {free / 1e6:,.0f} MB are free there; "
-            "make room, or point XDG_DATA_HOME elsewhere, and try again"
-        )
+        need = f"{weights.name} needs {weights.megabytes} in {folder}, and {free / 1e6:,.0f} MB are free there"
+        return PullFailed(f"{need}; make room, or point XDG_DATA_HOME elsewhere, and try again")
 
     async def fetch_weights(self) -> Path:
         largest = max(part.size for part in self._weights.parts)

@@ -80,11 +80,8 @@ class Refused(RequestFailed):
         """Return an error that names the refused setting, else this one. `settings` maps sent names to settings."""
         for sent, setting in settings.items():
             if self.names(sent):
-                return RequestFailed(
-                    f"the server refuses the setting {setting!r}: {self.words}; remove it from [model]",
-                    status=self.status,
-                    request_id=self.request_id,
-                )
+                words = f"the server refuses the setting {setting!r}: {self.words}; remove it from [model]"
+                return RequestFailed(words, status=self.status, request_id=self.request_id)
         return self
 
 

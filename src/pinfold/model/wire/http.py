@@ -165,13 +165,11 @@ class Wire:
             raise _no_first_byte(self._place(path), self.patience) from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._unreachable(error) from error
-        try:
+        async with aclosing(response):
             answer = Answer(response, self._place(path), self.patience, first_by)
             if not response.is_success:
                 raise await self._read_refusal(response, answer)
             yield answer
-        finally:
-            await response.aclose()
 
     async def _read_refusal(self, response: httpx2.Response, answer: Answer) -> RequestFailed:
         body = b""

@@ -76,9 +76,8 @@ class Parameter:
         for bound, limit in self.bounds.items():
             keeps, words = _BOUNDS[bound]
             if not keeps(value, limit):
-                raise BadCall(
-                    f"{self.argument.name!r} {words.format(limit=limit, value=str(value)[:60], size=len(str(value)))}"
-                )
+                why = words.format(limit=limit, value=str(value)[:60], size=len(str(value)))
+                raise BadCall(f"{self.argument.name!r} {why}")
 
 
 def check_values(parameters: Mapping[str, Parameter], values: Mapping[str, Json]) -> None:

@@ -53,9 +53,8 @@ def parse(content: bytes, source: str) -> Json:
             for key_node, _ in node.value:
                 key = key_node.value
                 if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key!r} is given twice", key_node.start_mark
-                    )
+                    words = f"the key {key!r} is given twice"
+                    raise yaml.constructor.ConstructorError(None, None, words, key_node.start_mark)
                 seen.add(key)
             return super().construct_mapping(node, deep=deep)
 

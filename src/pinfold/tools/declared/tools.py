@@ -100,18 +100,12 @@ def _check_places(source: str, argv: list[Template], parameters: Mapping[str, Pa
         after_option = not before.holes and before.fill({}) in _SCRIPT_OPTIONS
         is_script = after_option or (number == 1 and "awk" in program)
         if word.holes and _SCRIPTED.fullmatch(program) and is_script:
-            fault(
-                source,
-                f"command.{number}",
-                "a parameter inside a script would be run as code; pass it as an argument of its own ('$1' in a shell)",
-            )
+            words = "a parameter inside a script would be run as code; pass it as a separate argument ('$1' in a shell)"
+            fault(source, f"command.{number}", words)
         for name in word.holes:
             if parameters[name].kind in ("array", "object"):
-                fault(
-                    source,
-                    f"command.{number}",
-                    f"{name!r} is a list or an object and cannot fill one argument; use stdin",
-                )
+                words = f"{name!r} is a list or an object and cannot fill one argument; use stdin"
+                fault(source, f"command.{number}", words)
 
 
 def _fill_arguments(argv: list[Template], values: Mapping[str, Json], parameters: Mapping[str, Parameter]) -> list[str]:

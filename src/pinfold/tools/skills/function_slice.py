@@ -147,10 +147,9 @@ def _refuse_changed_globals(needed: Mapping[str, ast.stmt]) -> None:
                 raise BadTool(f"{statement.name} changes the global {node.names[0]!r} {where}; return it instead")
             target = _changed(node)
             if target in names and target not in _locals(statement):
-                raise BadTool(
-                    f"{statement.name} changes {target!r}, which belongs to the module (line {getattr(node, 'lineno', 0)}); "
-                    "make it a local variable"
-                )
+                where = f"(line {getattr(node, 'lineno', 0)})"
+                words = f"{statement.name} changes {target!r}, which belongs to the module {where}"
+                raise BadTool(f"{words}; make it a local variable")
 
 
 def _changed(node: ast.AST) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from msgspec import Struct
 
 from pinfold.events import Json
-from pinfold.tools.arguments import REQUIRED, Argument, Described, Hint, read_docstring, schema_of, schema_of_type
+from pinfold.tools.arguments import REQUIRED, Argument, Docstring, Hint, read_docstring, schema_of, schema_of_type
 from pinfold.tools.results import BadTool
 
 _NAMES: Mapping[str, Hint] = {
@@ -30,7 +30,7 @@ _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 class Signature(Struct, frozen=True, kw_only=True):
     arguments: tuple[Argument, ...]
-    described: Described
+    described: Docstring
     """Description from its docstring."""
     docstring: str
     written: str

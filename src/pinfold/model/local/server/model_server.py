@@ -69,11 +69,8 @@ async def serve(
     if not is_loopback(serving.host) and not serving.key:
         raise CannotServe(f"everyone who can reach {serving.host} could use the model; give it a --key")
     with bind_socket(serving.host, serving.port) as opened:
-        backend = await _backend(serving, folder, state, uv, notice)
-        try:
+        async with aclosing(await _backend(serving, folder, state, uv, notice)) as backend:
             await _run(backend, serving, opened, on_ready)
-        finally:
-            await backend.aclose()
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
