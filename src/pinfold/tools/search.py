@@ -226,7 +226,7 @@ class Index:
             scores = dict.fromkeys(exact, _EXACT)
         ranked = sorted(scores, key=lambda at: -scores[at])[: max(limit, 1)]
         if not ranked:
-            return [self._nothing(asked)]
+            return [self._describe_no_match(asked)]
         least = _RELATED * max((score for score in scores.values() if score < _EXACT), default=0.0)
         related = [at for at in ranked if scores[at] >= least]
         told = ranked[: max(len(related), _LEAST)]
@@ -359,7 +359,7 @@ class Index:
         known = f"{local_name(entry.tool)} {entry.tool.server}"
         return f"{call}  # {sentence}" if _says_more(sentence, known, GRAMMAR) else call
 
-    def _nothing(self, asked: str) -> str:
+    def _describe_no_match(self, asked: str) -> str:
         counts = Counter(entry.module for entry in self._entries)
         servers = [f"{name} ({counts[name]})" for name in self._modules.values()]
         if not servers:

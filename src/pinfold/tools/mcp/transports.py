@@ -259,7 +259,7 @@ class HttpClient(httpx2.AsyncClient):
             auth=auth,
             timeout=httpx2.Timeout(_CONNECT_S, read=silent_s),
             follow_redirects=False,
-            event_hooks={"request": [self._leaving], "response": [self._arriving]},
+            event_hooks={"request": [self._check_request], "response": [self._check_response]},
         )
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -308,7 +308,7 @@ class HttpClient(httpx2.AsyncClient):
         timeout: dict[str, Any] = dict(request.extensions.get("timeout", {}))
         request.extensions = {**request.extensions, "timeout": {**timeout, "read": None}}
 
-    async def _leaving(self, request: httpx2.Request) -> None:
+    async def _check_request(self, request: httpx2.Request) -> None:
         """Refuse requests to this machine or network unless the server is there: the server chooses sign-in URLs."""
         try:
             url = parse_url(str(request.url))
@@ -319,7 +319,7 @@ class HttpClient(httpx2.AsyncClient):
             words = f"the server redirects to {url.scheme}://{url.destination}, which is not allowed"
             raise httpx2.UnsupportedProtocol(words, request=request)
 
-    async def _arriving(self, response: httpx2.Response) -> None:
+    async def _check_response(self, response: httpx2.Response) -> None:
         if response.status_code >= 400:
             self._watch.over.status = response.status_code
         if response.headers.get("content-encoding", "identity") != "identity":

@@ -145,14 +145,14 @@ def _refuse_changed_globals(needed: Mapping[str, ast.stmt]) -> None:
             if isinstance(node, ast.Global):
                 where = f"(line {node.lineno})"
                 raise BadTool(f"{statement.name} changes the global {node.names[0]!r} {where}; return it instead")
-            target = _changed(node)
+            target = _changed_variable(node)
             if target in names and target not in _locals(statement):
                 where = f"(line {getattr(node, 'lineno', 0)})"
                 words = f"{statement.name} changes {target!r}, which belongs to the module {where}"
                 raise BadTool(f"{words}; make it a local variable")
 
 
-def _changed(node: ast.AST) -> str:
+def _changed_variable(node: ast.AST) -> str:
     """Return the name of the variable a node changes in place; empty if it changes none."""
     match node:
         case (

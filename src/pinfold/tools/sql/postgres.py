@@ -78,7 +78,7 @@ class Postgres:
     def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> QueryResult:
         """Run a statement. `params` are in its text already. Raises Refused, DatabaseFault."""
         assert params is None
-        with self._reading():
+        with self._read_only_transaction():
             self._refuse_volatile(statement.called)
             if statement.form == "told":
                 return self._rows(statement.text, bounds, copy=False)
@@ -88,7 +88,7 @@ class Postgres:
             return plan.to_plain(found)
 
     @contextmanager
-    def _reading(self) -> Generator[None]:
+    def _read_only_transaction(self) -> Generator[None]:
         """Open a transaction that cannot write. Raises Refused if the server does not confirm that."""
         with _faults():
             self._run(_BEGIN)
@@ -143,7 +143,7 @@ class Postgres:
 
     def ask(self, sql: str) -> list[dict[str, Json]]:
         """Run a query of Pinfold's own."""
-        with self._reading():
+        with self._read_only_transaction():
             return self._fetch(sql)
 
     def _fetch(self, sql: str) -> list[dict[str, Json]]:
