@@ -399,9 +399,7 @@ async def test_the_model_is_told_that_files_were_brought_back(repository: Path) 
         await ran(live, "open('b.txt', 'w').write('two')")
         await live.restore(1)
         state = fold(live.log.read())
-    assert state.notes == (
-        "[The user brought the files of the workspace back to an earlier state, checkpoint 1. Variables are as they were.]",
-    )
+    assert state.notes == ("[The user restored the workspace files to checkpoint 1. Variables are as they were.]",)
 
 
 @given(st.binary(max_size=300))

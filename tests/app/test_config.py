@@ -183,7 +183,7 @@ def test_databases_are_tables_with_a_name(user_file: Path, monkeypatch: pytest.M
         (f"{DATABASE}max_rows = 0", "data.shop.max_rows must be more than 0"),
         (f"{DATABASE}timeout_s = inf", "data.shop.timeout_s must be more than 0 and finite"),
         (f"{DATABASE}password = 'x${{secret:A}}'", "data.shop.password: write ${secret:NAME} and nothing else"),
-        ("[data.shop]\nurl = 'mysql://ann:canary-1234@b/c'", "data.shop.url is no address of a database"),
+        ("[data.shop]\nurl = 'mysql://ann:canary-1234@b/c'", "data.shop.url is not a database address"),
         ("[data.shop]\nurl = 'sqlite:///x'\npassword = 'canary-1234'", "a sqlite file has no password"),
         ("[data.'a b']\nurl = 'sqlite:///x'", "a database's name is letters"),
     ],

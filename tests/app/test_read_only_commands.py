@@ -217,7 +217,7 @@ async def test_a_job_in_the_background_is_a_step_and_is_held_to_reading(made: Pa
     async with agent_of(made, model, mode="ask") as agent:
         events = await turn(agent)
         assert [event.cell for event in events if isinstance(event, ActionStarted)] == [1, 2]
-        assert all("goes on in the background" in end.observation for end in finished(events))
+        assert all("runs in the background" in end.observation for end in finished(events))
         assert (await agent.undo()).undone == (2,)
     assert not (made / "late").exists()
 

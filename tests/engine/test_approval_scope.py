@@ -138,7 +138,7 @@ async def test_what_was_shown_and_has_changed_since_is_asked_again() -> None:
         second = await asking(session)
         assert (second.shows, runner.began) == ("- older\n+ new", [])
         assert second.digest != first.digest
-        with pytest.raises(CommandRefused, match="has other content"):
+        with pytest.raises(CommandRefused, match="has changed since"):
             await yes(session, first)
         await yes(session, second)
         await session.ended()
@@ -181,7 +181,7 @@ async def test_a_question_when_nobody_is_there_is_told_to_the_model_as_its_own_t
     async with life(script, runner=EchoRunner()) as session:
         assert isinstance(await session.say(), TurnEnded)
     assert [event.observation for event in session.all(ActionFinished)] == [
-        "The user gave no answer: nobody is there; decide by yourself, and say what you took for granted"
+        "The user gave no answer: no user can be asked; decide yourself, and state your assumptions"
     ]
 
 

@@ -109,7 +109,7 @@ async def test_an_answer_about_other_bytes_is_refused() -> None:
     async with life(SCRIPT, runner=runner, unattended=False) as session:
         request = await asking(session)
         other = digest_of(request.id, CallTool(tool="send", args={"to": "eve"}))
-        with pytest.raises(CommandRefused, match="has other content than the one that was answered"):
+        with pytest.raises(CommandRefused, match="has changed since it was answered"):
             await session.submit(Decide(id=request.id, digest=other, verdict="allow"))
         assert session.core.state.open[request.id].stage == "asking"
         assert runner.began == []

@@ -253,7 +253,7 @@ async def test_a_call_that_stays_unreadable_is_no_answer() -> None:
     async with life(Told(*replies)) as session:
         end = await session.say()
     assert isinstance(end, TurnFailed)
-    assert end.error == "told gave no answer that can be used: Close the tag."
+    assert end.error == "told gave no usable answer: Close the tag."
 
 
 @pytest.mark.parametrize(

@@ -394,7 +394,7 @@ def test_a_damaged_or_open_file_is_said_and_nothing_of_it_is_used(
     assert f"fix it: chmod 600 {file}" in done.err
     file.chmod(0o600)
     file.write_text("{", encoding="utf-8")
-    assert "is no JSON" in pinfold("mcp", "list").err
+    assert "is not JSON" in pinfold("mcp", "list").err
     assert "fix it first" in pinfold("mcp", "remove", "notes").err
     assert file.read_text("utf-8") == "{"
 

@@ -163,7 +163,7 @@ def test_ollama_is_asked_to_fetch_its_own(pinfold: Any, ollama: list[dict[str, A
     ("lines", "words"),
     [
         ([{"error": "pull model manifest: file does not exist"}], "could not fetch heron: pull model manifest"),
-        ([{"status": "pulling manifest"}], "Ollama broke off while fetching heron; try again"),
+        ([{"status": "pulling manifest"}], "Ollama stopped while fetching heron; try again"),
     ],
 )
 def test_what_ollama_could_not_do_is_said(

@@ -212,11 +212,11 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "deep": (b'{"a":' * 100_000, "event 1: not JSON"),
     "zip without manifest": (
         zipped(events_jsonl=line()),
-        "is a zip file but no Pinfold bundle: manifest.json or events.jsonl is missing",
+        "is a zip file but not a Pinfold bundle: manifest.json or events.jsonl is missing",
     ),
     "zip without events": (zipped(manifest_json=MANIFEST), "manifest.json or events.jsonl is missing"),
     "manifest no json": (zipped(manifest_json="{", events_jsonl=line()), "manifest.json is not JSON"),
-    "other format": (zipped(manifest_json="[]", events_jsonl=line()), "is no Pinfold bundle"),
+    "other format": (zipped(manifest_json="[]", events_jsonl=line()), "is not a Pinfold bundle"),
     "newer format": (
         zipped(manifest_json=MANIFEST.replace("1", "2"), events_jsonl=line()),
         "was written by a newer Pinfold; upgrade to import it",

@@ -257,9 +257,7 @@ async def survive(outputs: Sequence[Output], folder: Path, tally: Tally, when: W
 
 def _is_stopped(end: Event | Delta) -> bool:
     """It did the same thing over and over, or never gave an answer: that is for the engine to see, and fine with us."""
-    return isinstance(end, TurnFailed) and (
-        end.error.startswith("stopped: ") or "gave no answer that can be used" in end.error
-    )
+    return isinstance(end, TurnFailed) and (end.error.startswith("stopped: ") or "gave no usable answer" in end.error)
 
 
 async def look_again(folder: Path, outputs: Sequence[Output], tally: Tally) -> None:

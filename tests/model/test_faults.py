@@ -160,12 +160,12 @@ PAGE = b"<!DOCTYPE html><html><title>Welcome to nginx!</title></html>"
         ),
         (
             Says(raw=True),
-            "{url}/v1 gave no answer: Server disconnected without sending a response.",
+            "{url}/v1 did not answer: Server disconnected without sending a response.",
             (None, True, None, ""),
         ),
         (
             Says(steps=(b"SSH-2.0-OpenSSH_9.2\r\n\r\n",), raw=True),
-            "{url}/v1 gave no answer: illegal status line: bytearray(b'SSH-2.0-OpenSSH_9.2')",
+            "{url}/v1 did not answer: illegal status line: bytearray(b'SSH-2.0-OpenSSH_9.2')",
             (None, True, None, ""),
         ),
     ],
@@ -379,10 +379,10 @@ async def test_a_reply_that_came_in_part_is_shown_in_part() -> None:
     [
         ("http://127.0.0.1:{port}/v1", "nothing answers at http://127.0.0.1:{port}/v1; is the server running?", True),
         ("http://user:pw@127.0.0.1:{port}", "nothing answers at http://127.0.0.1:{port}; is the server running?", True),
-        ("ftp://x/v1", "'ftp://x/v1' is no URL of a server: ", False),
-        ("localhost:8080/v1", "is no URL of a server: ", False),
-        ("http://[::1", "is no URL of a server: ", False),
-        ("", "is no URL of a server: ", False),
+        ("ftp://x/v1", "'ftp://x/v1' is not the URL of a server: ", False),
+        ("localhost:8080/v1", "is not the URL of a server: ", False),
+        ("http://[::1", "is not the URL of a server: ", False),
+        ("", "is not the URL of a server: ", False),
         (
             "http://no-such-host.invalid/v1",
             "nothing answers at http://no-such-host.invalid/v1: Host name not found. ",
@@ -410,7 +410,7 @@ async def test_a_server_that_takes_no_connection_is_not_waited_for() -> None:
         url = f"http://127.0.0.1:{full.getsockname()[1]}"
         model = compatible(url, patience=Patience(connect_s=0.2, first_s=30, idle_s=30))
         failed = await failure(model)
-    assert str(failed) == f"{url}/v1 did not take the connection within 0.2 s; is the server running?"
+    assert str(failed) == f"{url}/v1 did not accept the connection within 0.2 s; is the server running?"
     assert failed.retryable
 
 
@@ -427,7 +427,7 @@ async def test_a_server_without_tls_is_told(answer: bytes) -> None:
         threading.Thread(target=serve, daemon=True).start()
         url = f"https://127.0.0.1:{listening.getsockname()[1]}"
         failed = await failure(compatible(url))
-    assert str(failed) == f"{url}/v1 does not take TLS; should the URL begin with http:?"
+    assert str(failed) == f"{url}/v1 does not speak TLS; should the URL begin with http:?"
 
 
 @pytest.fixture

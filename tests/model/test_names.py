@@ -46,7 +46,7 @@ def test_a_name_means_a_provider_and_a_model(name: str, meant: ModelRef) -> None
         ("nonsense", "write PROVIDER:MODEL, http://HOST:PORT/v1#MODEL or builtin"),
         ("openai:", "did you mean openai:MODEL?"),
         ("http://127.0.0.1:8000/v1", "write http://127.0.0.1:8000/v1#MODEL"),
-        ("a", "leads round in a circle"),
+        ("a", "leads back to itself"),
     ],
 )
 def test_a_name_that_means_nothing_says_what_would(name: str, words: str) -> None:

@@ -271,7 +271,7 @@ async def test_a_model_that_is_not_there_is_told_with_the_way_to_get_it() -> Non
         for show in (missing, failing(405, b"")):
             with pytest.raises(RequestFailed) as caught:
                 await reply(routed(server, missing, show=show).model)
-            assert str(caught.value) == "ollama has no model tiny; `pinfold model pull ollama:tiny`"
+            assert str(caught.value) == "ollama has no model tiny; `pinfold model pull ollama:tiny` fetches it"
             assert (caught.value.status, caught.value.retryable) == (404, False)
 
 
@@ -296,7 +296,7 @@ async def test_an_ollama_that_does_not_run_is_told_with_the_way_to_start_it() ->
         (failing(500, {"error": "out of memory"}), "500 Internal Server Error: out of memory", 500),
         (
             failing(400, {"error": "option 'top_k' must be an integer"}),
-            "the server refuses the setting 'top_k': option 'top_k' must be an integer; take it out of [model]",
+            "the server refuses the setting 'top_k': option 'top_k' must be an integer; remove it from [model]",
             400,
         ),
     ],

@@ -547,25 +547,25 @@ and?\
             {"error": {"message": "Unrecognized request argument supplied: top_k", "param": None}},
             (
                 "the server refuses the setting 'top_k': Unrecognized request argument supplied: top_k; "
-                "take it out of [model]"
+                "remove it from [model]"
             ),
         ),
         (
             {"error": {"message": "Out of range.", "param": "top_k"}},
-            "the server refuses the setting 'top_k': Out of range.; take it out of [model]",
+            "the server refuses the setting 'top_k': Out of range.; remove it from [model]",
         ),
         (
             {"detail": [{"loc": ["body", "stop"], "msg": "Extra inputs are not permitted"}]},
             (
                 "the server refuses the setting 'stop': body.stop: Extra inputs are not permitted; "
-                "take it out of [model]"
+                "remove it from [model]"
             ),
         ),
         (
             {"error": {"message": "max_tokens is too large: 99999. This model supports at most 4096"}},
             (
                 "the server refuses the setting 'max_tokens': max_tokens is too large: 99999. "
-                "This model supports at most 4096; take it out of [model]"
+                "This model supports at most 4096; remove it from [model]"
             ),
         ),
         ({"error": "please stop sending this"}, "400 Bad Request: please stop sending this"),
@@ -603,7 +603,7 @@ async def test_a_kept_connection_that_the_server_closes_is_replaced_and_a_new_on
         assert [(await ask()).text, (await ask()).text] == ["one", "two"]
         assert [one.connection for one in server.asked] == [1, 1, 2]
         assert server.asked[1].body == server.asked[2].body
-        with pytest.raises(RequestFailed, match="gave no answer: Server disconnected"):
+        with pytest.raises(RequestFailed, match="did not answer: Server disconnected"):
             await ask()
         assert [one.connection for one in server.asked] == [1, 1, 2, 2, 3]
         await model.aclose()

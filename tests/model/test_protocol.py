@@ -448,7 +448,7 @@ def test_a_model_that_repeats_itself_is_not_followed_for_ever() -> None:
         ),
         (
             "<tool_call>I would rather not</tool_call>",
-            'What stands in <tool_call> is no call. Write {"name": ..., "arguments": {...}} there, as valid JSON.',
+            'The content of <tool_call> is not a call. Write {"name": ..., "arguments": {...}} there, as valid JSON.',
         ),
         (
             '<tool_call>{"name": "now", "arguments": {</tool_call><tool_call>{"name"',

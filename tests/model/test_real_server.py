@@ -95,7 +95,7 @@ async def test_tools_and_unknown_settings_are_taken(llama: Llama) -> None:
 
 
 async def test_a_setting_the_server_refuses_is_named(llama: Llama) -> None:
-    with pytest.raises(RequestFailed, match=r"the server refuses the setting 'top_k': .*; take it out of"):
+    with pytest.raises(RequestFailed, match=r"the server refuses the setting 'top_k': .*; remove it from"):
         await reply(compatible(llama.url), story(2, top_k="many"))
 
 

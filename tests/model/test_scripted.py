@@ -225,7 +225,7 @@ async def test_a_recording_that_runs_out_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_empty_recording_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(BadScript, match="holds no recorded reply"):
+    with pytest.raises(BadScript, match="has no recorded replies"):
         model_named(f"replay:{script(tmp_path)}")
 
 

@@ -106,7 +106,7 @@ def test_a_prompt_that_asks_for_no_form_is_left_alone(prompt: str) -> None:
         (FARE, "@mean_fare[34.65123]", "@mean_fare must be rounded to 2 decimal places"),
         (TWO, "@p_value[0.03]", "@is_normal[...] is missing"),
         (KEYS, "There are 5 rows", "it is not JSON"),
-        (KEYS, "[5]", "it is no JSON object"),
+        (KEYS, "[5]", "it is not a JSON object"),
         (KEYS, '{"rows": 5}', 'missing "mean"'),
         ("Answer in one line.", "a\n\nb", "it has 2 lines"),
     ],

@@ -87,7 +87,7 @@ async def test_an_answer_that_makes_no_sense_is_the_sessions_fault_and_ends_noth
     session = Says(Told(stdout))
     registry = Registry(file_tools(session))
     for name, args in CALLS:
-        with pytest.raises(ToolFailed, match="no answer that can be read") as failed:
+        with pytest.raises(ToolFailed, match="answer cannot be read") as failed:
             await registry.call(name, args)
         assert not failed.value.at_fault
     with pytest.raises(BadCall):
@@ -120,7 +120,7 @@ async def test_no_bytes_at_all_bring_the_host_down(stdout: bytes) -> None:
         (Told(status="error", code=1, stderr=b"Traceback\nMemoryError: no\n"), "could not do this: MemoryError: no"),
         (Told(status="error", code=-9), "killed, most likely because it ran out of memory"),
         (Told(status="error", code=127), "ended without a message"),
-        (Told(b'{"text": "x"}', dropped_bytes=1), "no answer that can be read"),
+        (Told(b'{"text": "x"}', dropped_bytes=1), "answer cannot be read"),
         (Told(json.dumps({"error": "e" * 100_000}).encode()), "characters left out"),
     ],
 )

@@ -87,6 +87,6 @@ def test_a_broken_one_is_named_and_the_others_work(package: Path) -> None:
         "the tool 'broken' of acme-tools is left out: RuntimeError: no licence",
         "the tool 'exits' of acme-tools is left out: SystemExit: 3",
         "the tool 'missing' of acme-tools is left out: AttributeError: module 'acme_tools_of_test' has no attribute 'nothing'",
-        "the tool 'zz_number' of acme-tools is left out: it gives a int; it should be a tool, a function or a list of them",
-        "the tool 'zz_untyped' of acme-tools is left out: untyped cannot be a tool: parameter 'x' has no type; write `x: str`, or what it is",
+        "the tool 'zz_number' of acme-tools is left out: it is a int, not a tool, a function or a list of them",
+        "the tool 'zz_untyped' of acme-tools is left out: untyped cannot be a tool: parameter 'x' has no type; write one, as in `x: str`",
     )

@@ -103,7 +103,7 @@ async def test_what_was_cut_is_said(server: Server) -> None:
 
 @pytest.mark.parametrize("url", ["", "not a url", "file:///etc/passwd", "ftp://x/y", "http://", "http://a\nb/", "//x"])
 async def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(ToolFailed, match="is no address of the web"):
+    with pytest.raises(ToolFailed, match="is not a web address"):
         await fetch(url)
 
 

@@ -87,7 +87,7 @@ def test_where_nothing_fits_it_says_so_and_names_the_servers() -> None:
     assert line == snapshot(
         "search for words of a task; there are servers time (2), git (12); print(servers.NAME.__doc__) lists the tools of one"
     )
-    assert search("anything", []) == snapshot(["there are no tools besides those you were told of"])
+    assert search("anything", []) == snapshot(["there are no other tools"])
 
 
 def test_words_that_are_spelled_nearly_right_or_shortened_still_find() -> None:

@@ -60,7 +60,7 @@ async def test_a_folder_outside_is_refused(session: Session, workspace: Path, fo
 
 async def test_a_command_that_takes_too_long_is_ended_and_told_how_to_go_on(session: Session, workspace: Path) -> None:
     result = await run(session, workspace, command="echo begun; sleep 60", timeout_s=0.5)
-    assert result.text.startswith("begun\n[not done after 0.5 s, and ended. Give more with timeout_s, or end")
+    assert result.text.startswith("begun\n[not done after 0.5 s, and stopped; allow more with timeout_s, or end")
 
 
 @pytest.mark.parametrize("args", [{"command": ""}, {"command": "x", "timeout_s": -1}, {"command": " & "}])
@@ -74,7 +74,7 @@ async def test_what_ends_in_an_ampersand_goes_on_behind_and_can_be_looked_at_and
 ) -> None:
     begun = await run(session, workspace, command="echo ready; tail -f /dev/null &")
     assert re.fullmatch(
-        r"\[job 1, process \d+, goes on in the background; log /tmp/jobs/1\.log\]\nready\n"
+        r"\[job 1, process \d+, runs in the background; log /tmp/jobs/1\.log\]\nready\n"
         r"\[to look: tail -n 20 /tmp/jobs/1\.log; to end it: kill -- -\d+\]",
         begun.text,
     ), begun.text

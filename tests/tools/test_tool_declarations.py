@@ -145,11 +145,14 @@ def wants_a_module(module: types.ModuleType) -> None: ...
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (bare, "bare cannot be a tool: parameter 'x' has no type; write `x: str`, or what it is"),
+        (bare, "bare cannot be a tool: parameter 'x' has no type; write one, as in `x: str`"),
         (yields, "yields cannot be a tool: it yields; return a list instead"),
         (yields_later, "yields_later cannot be a tool: it yields; return a list instead"),
-        (wants_a_call, "wants_a_call cannot be a tool: no JSON can give 'back' a "),
-        (wants_a_module, "wants_a_module cannot be a tool: no JSON can give 'module' a module; use str, "),
+        (wants_a_call, "wants_a_call cannot be a tool: the type of 'back', "),
+        (
+            wants_a_module,
+            "wants_a_module cannot be a tool: the type of 'module', module, has no form in JSON; use str, ",
+        ),
     ],
 )
 def test_a_function_that_cannot_be_a_tool_is_refused_where_it_is_declared(

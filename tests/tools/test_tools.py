@@ -281,7 +281,7 @@ def double_star(**kwargs: int) -> None: ...
 @pytest.mark.parametrize(("function", "name"), [(positional, "a"), (star, "args"), (double_star, "kwargs")])
 def test_a_parameter_without_a_name_is_refused(function: Callable[..., Any], name: str) -> None:
     with pytest.raises(
-        BadTool, match=f"^{function.__name__} cannot be a tool: parameter '{name}' has no name to pass it by"
+        BadTool, match=f"^{function.__name__} cannot be a tool: parameter '{name}' cannot be passed by name"
     ):
         tool(function)
 

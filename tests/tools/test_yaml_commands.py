@@ -110,7 +110,7 @@ async def test_a_program_that_fails_or_hangs_is_said_to(session: Session) -> Non
     with pytest.raises(ToolFailed, match=r"ls ended with exit code 2\n.*nowhere") as caught:
         await call(session, head + "command: [ls, /nowhere]")
     assert not caught.value.at_fault
-    with pytest.raises(ToolFailed, match=r"sleep was not done after 0\.3 s, and was ended"):
+    with pytest.raises(ToolFailed, match=r"sleep was not done after 0\.3 s, and was stopped"):
         await call(session, head + "command: [sleep, '60']\ntimeout_s: 0.3")
     with pytest.raises(ToolFailed, match="no-such-program"):
         await call(session, head + "command: [no-such-program]")

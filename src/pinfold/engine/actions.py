@@ -338,16 +338,16 @@ async def _run_with_package(
     is_final = bool(first.sent or core.state.effects_of((cell,)))
     done = await on_call(INSTALL, {"package": first.missing})
     if done.outcome != "ok":
-        return _adding(first, done.observation)
+        return _add_notice(first, done.observation)
     notices = None if is_final else await core.runner.undo_cell(cell)
     if notices is None:
-        return _adding(first, f"{done.observation}; run again what did not run")
+        return _add_notice(first, f"{done.observation}; run again what did not run")
     again = core.state.cells + 1
     await core.record(ActionStarted(id=id_, effect=item.effect, cell=again, instead_of=cell))
-    second = _adding(await run(again), f"{done.observation}, and ran the cell again from its start")
+    second = _add_notice(await run(again), f"{done.observation}, and ran the cell again from its start")
     return replace(second, notices=(*notices, *second.notices)).after(first)
 
 
-def _adding(performed: Performed, words: str) -> Performed:
+def _add_notice(performed: Performed, words: str) -> Performed:
     observation = f"{performed.observation.rstrip()}\n[{words}]\n".lstrip()
     return replace(performed, observation=observation, notices=(*performed.notices, words))

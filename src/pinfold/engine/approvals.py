@@ -25,7 +25,7 @@ from pinfold.events import (
     plain_json,
 )
 
-_UNATTENDED = "nobody is there; decide by yourself, and say what you took for granted"
+_UNATTENDED = "no user can be asked; decide yourself, and state your assumptions"
 
 
 def is_bound_by_plan(core: Core, item: OpenAction) -> bool:

@@ -163,9 +163,7 @@ class Engine:
     async def _configure(self, change: Configure) -> None:
         state = self.core.state
         if change.mode and "read-only" in (change.mode, state.mode) and change.mode != state.mode:
-            raise CommandRefused(
-                f"the session is open in mode {state.mode}, and its files were mounted so; reopen it in {change.mode}"
-            )
+            raise CommandRefused(f"the session's files are mounted for mode {state.mode}; reopen it in {change.mode}")
         if unknown := [pattern for pattern in change.revoke if pattern not in state.granted]:
             raise CommandRefused(f"{unknown[0]!r} is not granted to this session")
         chosen = self._choose_model(change.model) if change.model else None
@@ -332,7 +330,7 @@ class Engine:
                 raise CommandRefused(f"no approval is waiting for {decide.id}; it was answered already or never asked")
             asked = item.asked
             if decide.digest != asked.digest:
-                raise CommandRefused(f"the approval for {decide.id} has other content than the one that was answered")
+                raise CommandRefused(f"the approval for {decide.id} has changed since it was answered")
             if decide.verdict == "allow" and decide.scope != "once":
                 if not asked.pattern:
                     raise CommandRefused(f"{decide.id} can only be allowed once")
@@ -365,9 +363,7 @@ def plan_rewind(state: State, command: Undo | Rewind | Redo) -> tuple[Undo | Red
                 raise CommandRefused(f"this session has no turn {command.turn}")
             with_chat = what in ("all", "chat")
             if with_chat and not turns[place].messages:
-                raise CommandRefused(
-                    "the conversation was cleared after that turn; only files and variables can go back"
-                )
+                raise CommandRefused("the conversation was cleared after that; only files and variables can go back")
             event = replace(event, what=what, forgotten=tuple(turn.id for turn in turns[place:]) if with_chat else ())
             then = turns[place].cells_before
             if what != "chat" and any(cell > then for cell in state.path):

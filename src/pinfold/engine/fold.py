@@ -26,9 +26,7 @@ from pinfold.engine.state import (
 )
 from pinfold.text import cap_text
 
-RESTORED = (
-    "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
-)
+RESTORED = "[The user restored the workspace files to checkpoint {}. Variables are as they were.]"
 _EFFECTS = 500
 _EFFECT = 120
 """Characters shown of one effect, command or unavailable tool."""
@@ -63,9 +61,9 @@ def apply(state: State, entry: events.Entry) -> State:
             | events.ActionStarted()
             | events.ActionFinished() as event
         ):
-            return _action(state, event)
+            return _apply_action(state, event)
         case events.ApprovalRequested() | events.ApprovalDecided() as event:
-            return _approval(state, event, entry.at)
+            return _apply_approval(state, event, entry.at)
         case events.UserSpoke() as event:
             return _apply_user_message(state, event)
         case events.ModelReplied() as event:
@@ -118,9 +116,7 @@ def _apply_new_approach(state: State, event: events.ApproachChanged) -> State:
             state = _add_cost(state, turn.id, event.usage, event.cost)
         turn = replace(state.turn or turn, is_checked=True)
         if event.verdict == "refused":
-            told = events.UserMessage(
-                text=f"[The answer was checked and refused. Go on, and correct it:\n{event.error}]"
-            )
+            told = events.UserMessage(text=f"[The answer was checked and refused. Correct it:\n{event.error}]")
             turn = replace(turn, messages=(*turn.messages, told), answer=None, output="")
         return replace(state, turn=turn)
     state = replace(state, private=state.private or event.private)
@@ -138,14 +134,7 @@ def _apply_new_approach(state: State, event: events.ApproachChanged) -> State:
     return replace(state, turn=replace(turn, approaches=turn.approaches + 1))
 
 
-def _apply_session_change(
-    state: State,
-    event: events.SessionChanged
-    | events.SessionRewound
-    | events.Checkpointed
-    | events.ContextCompacted
-    | events.ApproachChanged,
-) -> State:
+def _apply_session_change(state: State, event: events.SessionChange) -> State:
     match event:
         case events.ApproachChanged():
             return _apply_new_approach(state, event)
@@ -168,9 +157,8 @@ def _apply_session_change(
             return add_compaction(state, event)
         case events.ContextCompacted(summary=summary):
             past = tuple(replace(turn, messages=()) for turn in state.past)
-            return replace(
-                state, past=past, notes=(f"[{summary}]",) if summary else (), glance="", taken=(), compactions=()
-            )
+            notes = (f"[{summary}]",) if summary else ()
+            return replace(state, past=past, notes=notes, glance="", taken=(), compactions=())
         case events.Checkpointed(restored=restored):
             return _add_note(state, RESTORED.format(restored)) if restored is not None else state
         case _:
@@ -293,14 +281,7 @@ def _close_turn(state: State, turn: events.TurnId, end: End, note: str | None) -
     return _add_note(state, note) if note else state
 
 
-def _action(
-    state: State,
-    event: events.ActionProposed
-    | events.ActionAllowed
-    | events.ActionDenied
-    | events.ActionStarted
-    | events.ActionFinished,
-) -> State:
+def _apply_action(state: State, event: events.ActionEvent) -> State:
     if isinstance(event, events.ActionProposed):
         opened = {**state.open, event.id: OpenAction(proposed=event)}
         if event.by == "user":
@@ -405,7 +386,7 @@ def _set_unavailable(state: State, name: str, *now: str) -> State:
     return replace(state, turn=replace(state.turn, without=(*others, *now)))
 
 
-def _approval(state: State, event: events.ApprovalRequested | events.ApprovalDecided, at: str) -> State:
+def _apply_approval(state: State, event: events.ApprovalRequested | events.ApprovalDecided, at: str) -> State:
     item = state.open.get(event.id)
     if item is None:
         return state

@@ -20,8 +20,7 @@ fails or takes too long, the action is denied. `before_model` returns the reques
 """
 
 
-class HookFailed(Exception):
-    pass
+class HookFailed(Exception): ...
 
 
 class Hooks:
@@ -38,14 +37,14 @@ class Hooks:
 
     async def on_event(self, item: Entry | Delta) -> None:
         event = item.event if isinstance(item, Entry) else item
-        for hook, call in self._having("on_event"):
+        for hook, call in self._calls_at("on_event"):
             try:
                 await self._call_with_limit(call, event)
             except HookFailed as failure:
                 log.warning("hook %s: %s", type(hook).__name__, failure)
 
     async def before_action(self, action: Action) -> Action | Deny:
-        for hook, call in self._having("before_action"):
+        for hook, call in self._calls_at("before_action"):
             try:
                 answer = await self._call_with_limit(call, action)
             except HookFailed as failure:
@@ -63,14 +62,14 @@ class Hooks:
         return action
 
     async def before_model(self, request: Request) -> Request:
-        for hook, call in self._having("before_model"):
+        for hook, call in self._calls_at("before_model"):
             answer = await self._call_with_limit(call, request)
             if not isinstance(answer, Request):
                 raise HookFailed(f"{type(hook).__name__}.before_model returned no request")
             request = answer
         return request
 
-    def _having(self, point: str) -> list[tuple[Hook, Callable[[object], object]]]:
+    def _calls_at(self, point: str) -> list[tuple[Hook, Callable[[object], object]]]:
         return [(hook, getattr(hook, point)) for hook in self._hooks if hasattr(hook, point)]
 
     async def _call_with_limit(self, call: Callable[[object], object], given: object) -> object:

@@ -106,7 +106,7 @@ def _final_answer(core: Core, turn: Turn, answer: str) -> str:
     if fault := core.fault_of(answer):
         raise TurnStopped(fault)
     if turn.unusable:
-        raise TurnStopped(f"{turn.model} gave no answer that can be used: {turn.unusable}")
+        raise TurnStopped(f"{turn.model} gave no usable answer: {turn.unusable}")
     if core.form:
         return core.form.finish_answer(answer)
     without = f"\n\n(Done without {'; without '.join(turn.without)}.)"

@@ -10,8 +10,7 @@ from pinfold.events.event_types import Plan
 from pinfold.events.messages import ActionId, Image, Mode, Rewindable, Scope, TurnId, What
 
 
-class _Command(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
-    pass
+class _Command(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True): ...
 
 
 class Say(_Command, frozen=True, kw_only=True):

@@ -130,8 +130,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Nothing may be changed until the user agrees to the plan."""
 
 
-class _Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
-    pass
+class _Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True): ...
 
 
 class SessionOpened(_Event, frozen=True, kw_only=True):
@@ -413,6 +412,8 @@ class Unknown(Struct, frozen=True, kw_only=True):
     body: Mapping[str, Json]
 
 
+ActionEvent: TypeAlias = ActionProposed | ActionAllowed | ActionDenied | ActionStarted | ActionFinished
+SessionChange: TypeAlias = SessionChanged | SessionRewound | Checkpointed | ContextCompacted | ApproachChanged
 Event: TypeAlias = (
     SessionOpened
     | SessionChanged

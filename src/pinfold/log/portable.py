@@ -7,6 +7,7 @@ import shutil
 import struct
 import zipfile
 import zlib
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
@@ -78,7 +79,7 @@ def _check_room(source: Path, folder: Path, size: int) -> None:
 def _import_bundle(bundle: zipfile.ZipFile, source: Path, folder: Path, session: SessionId) -> tuple[int, SessionId]:
     names = {info.filename: info for info in bundle.infolist()}
     if not {"manifest.json", "events.jsonl"} <= names.keys():
-        raise BadBundle(f"{source} is a zip file but no Pinfold bundle: manifest.json or events.jsonl is missing")
+        raise BadBundle(f"{source} is a zip file but not a Pinfold bundle: manifest.json or events.jsonl is missing")
     try:
         manifest = parse_json(_read_member(bundle, names["manifest.json"], 1 << 20, source))
     except BadEvent as error:
@@ -89,7 +90,7 @@ def _import_bundle(bundle: zipfile.ZipFile, source: Path, folder: Path, session:
         case {"format": "pinfold-bundle"}:
             raise BadBundle(f"{source} was written by a newer Pinfold; upgrade to import it")
         case _:
-            raise BadBundle(f"{source} is no Pinfold bundle")
+            raise BadBundle(f"{source} is not a Pinfold bundle")
     if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in names.values()):
         raise BadBundle(f"{source} is damaged: its compression is not supported; export it again")
     # zipfile reads no more of a member than the size it claims here.
@@ -136,11 +137,8 @@ def _import_lines(lines: IO[bytes], source: Path, folder: Path, session: Session
         rows.append(row)
     if not rows:
         raise BadBundle(f"{source} holds no events")
-    log = Log(folder, session)
-    try:
+    with closing(Log(folder, session)) as log:
         log.fill(rows)
-    finally:
-        log.close()
     return len(rows), origin
 
 

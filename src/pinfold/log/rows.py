@@ -35,12 +35,10 @@ class LogError(PinfoldError):
     """
 
 
-class LogUnreadable(LogError):
-    pass
+class LogUnreadable(LogError): ...
 
 
-class LogTooNew(LogUnreadable):
-    pass
+class LogTooNew(LogUnreadable): ...
 
 
 class LogUnwritable(LogError):
@@ -51,8 +49,7 @@ class BadBundle(LogError):
     exit_code = 2
 
 
-class BlobMissing(LogError):
-    pass
+class BlobMissing(LogError): ...
 
 
 class Damage(Struct):

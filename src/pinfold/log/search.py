@@ -49,7 +49,7 @@ def matches(folder: Path, words: Sequence[str]) -> list[Match]:
     wanted = [word.casefold() for word in words if word.strip()]
     found: list[Match] = []
     missing = {*wanted}
-    with contextlib.suppress(sqlite3.Error, UnicodeDecodeError), reading(folder) as connection:
+    with contextlib.suppress(sqlite3.Error, UnicodeDecodeError), open_store(folder) as connection:
         for seq, _, kind, body in _rows(connection, 0, _KINDS):
             with contextlib.suppress(BadEvent):
                 for place, text in _texts(decode(kind, body), Blobs(folder / "blobs")):
@@ -78,7 +78,7 @@ def read_said(folder: Path, after: int) -> Said:
     messages: list[tuple[int, str, Place, str]] = []
     last, workspace, untrusted = after, "", False
     kinds = (*_KINDS, "SessionOpened", "SessionForked")
-    with reading(folder) as connection:
+    with open_store(folder) as connection:
         for seq, at, kind, body in _rows(connection, after, kinds):
             last = seq
             try:
@@ -155,7 +155,7 @@ def summarise(folder: Path) -> Summary | None:
     if not (folder / STORE).is_file():
         return Summary()
     try:
-        with reading(folder) as connection:
+        with open_store(folder) as connection:
             return _summary(connection)
     except (sqlite3.Error, UnicodeDecodeError, BadEvent):
         return None
@@ -174,7 +174,7 @@ def log_version(folder: Path) -> tuple[object, ...]:
 
 
 @contextlib.contextmanager
-def reading(folder: Path) -> Generator[sqlite3.Connection]:
+def open_store(folder: Path) -> Generator[sqlite3.Connection]:
     """Open a session's store read-only. Raises sqlite3.Error."""
     # Neither creates nor changes a file. A store without a write-ahead log has no owner, so nothing writes it.
     at_rest = not Path(f"{folder / STORE}-wal").exists()

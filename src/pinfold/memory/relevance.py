@@ -101,7 +101,7 @@ def rank(
         FROM hits""",
         {**values, "query": _build_query(connection, terms)},
     ).fetchall()
-    scores = _scores_in_company(hits)
+    scores = _score_with_neighbours(hits)
     if len(hits) <= limit:
         matching = {hit[0] for hit in hits}
         scores = {id_: score for id_, score in scores.items() if id_ in matching}
@@ -109,7 +109,8 @@ def rank(
     return _join_ranks(best, nearest) if nearest else best
 
 
-def _scores_in_company(hits: Sequence[tuple[int, float, str, int | None, int | None]]) -> dict[int, float]:
+def _score_with_neighbours(hits: Sequence[tuple[int, float, str, int | None, int | None]]) -> dict[int, float]:
+    """Score texts by their own match, by matches next to them, and by the best match in their session."""
     scores: dict[int, float] = {}
     session_of: dict[int, str] = {}
     best: dict[str, float] = {}

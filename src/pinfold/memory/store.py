@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -87,18 +87,10 @@ class Memory:
     `embedder`: if given, notes are also found by their meaning.
     """
 
-    def __init__(
-        self,
-        file: Path,
-        workspace: str | None,
-        session: str,
-        clock: Callable[[], datetime] | None = None,
-        embedder: Embedder | None = None,
-    ) -> None:
+    def __init__(self, file: Path, workspace: str | None, session: str, embedder: Embedder | None = None) -> None:
         self._database = Database(file, (_TO_VERSION_1, _TO_VERSION_2))
         self._workspace = workspace
         self._session = session
-        self._clock = clock or (lambda: datetime.now(UTC))
         self._embedder = embedder
 
     def remember(
@@ -128,7 +120,7 @@ class Memory:
             number = known[0] if known else None
             if number is None:
                 _make_room(connection, trusted=trusted)
-                at = self._clock().astimezone(UTC).isoformat(timespec="seconds")
+                at = datetime.now(UTC).isoformat(timespec="seconds")
                 number = connection.execute(
                     """INSERT INTO notes (at, workspace, session, text, tags, trusted, scope, cell)
                     VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
@@ -156,8 +148,9 @@ class Memory:
             factor = f"CASE WHEN notes.workspace = :workspace THEN {_NEARER} ELSE 1 END"
             best = rank(
                 connection, words, limit, table="notes", visible=visible, values=values, factor=factor, nearest=near
-            )
-            return self._load(connection, best[: 2 * limit], visible)[:limit]
+            )[: 2 * limit]
+        found = {note.id: note for note in self._select(f"id IN ({','.join(map(str, best))}) AND {visible}")}
+        return [found[id_] for id_ in best if id_ in found][:limit]
 
     def latest(self, limit: int = 20, *, superseded: bool = False) -> list[Note]:
         """Return the newest notes, those of this workspace first. Raises NoteRefused, MemoryUnusable."""
@@ -196,34 +189,20 @@ class Memory:
             yield connection
 
     def _find_changeable(self, connection: sqlite3.Connection, id_: int, *, trusted: bool) -> None:
-        row = connection.execute(
-            f"SELECT trusted, session FROM notes WHERE id = :id AND {_REACHABLE}",
-            {"id": id_, "workspace": self._workspace},
-        ).fetchone()
+        query = f"SELECT trusted, session FROM notes WHERE id = :id AND {_REACHABLE}"
+        row = connection.execute(query, {"id": id_, "workspace": self._workspace}).fetchone()
         if row is None:
             raise NoteRefused(_no_note(id_))
         if row[0] and not trusted and row[1] != self._session:
-            raise NoteRefused(
-                f"note {id_} is not this session's, which has read others' words; it can be changed in another one"
-            )
+            words = f"note {id_} is another session's, and this session has read outside text"
+            raise NoteRefused(f"{words}; change the note in a session that has not")
 
     def _select(self, condition: str, **values: object) -> list[Note]:
         if not self._database.file.exists():
             return []
+        query = f"SELECT {_COLUMNS} FROM notes WHERE {condition}"
         with self._database.open() as connection:
-            rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM notes WHERE {condition}",
-                {**values, "workspace": self._workspace},
-            ).fetchall()
-        return [_note(row) for row in rows]
-
-    def _load(self, connection: sqlite3.Connection, ids: list[int], visible: str) -> list[Note]:
-        rows = connection.execute(
-            f"SELECT {_COLUMNS} FROM notes WHERE id IN ({','.join(map(str, ids))}) AND {visible}",
-            {"workspace": self._workspace},
-        ).fetchall()
-        found = {row[0]: _note(row) for row in rows}
-        return [found[id_] for id_ in ids if id_ in found]
+            return [_note(row) for row in connection.execute(query, {**values, "workspace": self._workspace})]
 
 
 def describe_note(note: Note) -> Mapping[str, object]:
@@ -252,7 +231,7 @@ def _check_text(text: str) -> str:
     if not words:
         raise NoteRefused("there is nothing to remember; give a text")
     if len(words) > NOTE_CHARS:
-        raise NoteRefused(f"the text has {len(words):,} characters; {NOTE_CHARS:,} is the most: remember the gist")
+        raise NoteRefused(f"the text has {len(words):,} characters; {NOTE_CHARS:,} is the most: store the gist")
     return words
 
 

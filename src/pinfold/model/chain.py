@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from pinfold.model.names import (
     traits_for,
 )
 from pinfold.model.scripted import ReplayModel, ScriptedModel
+from pinfold.text import closest
 
 if TYPE_CHECKING:
     from pinfold.model.layers import Model
@@ -66,7 +68,7 @@ def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
         from pinfold.model.local.builtin import BuiltinModel
 
         if access.data is None or access.state is None:
-            raise UnknownModel(f"{name} needs a place for its weights, and there is none")
+            raise UnknownModel(f"{name} needs a folder for its weights, and none is set")
         return BuiltinModel(
             name=meant.model, folder=access.data, state=access.state, uv=access.uv(), notice=access.notice
         )
@@ -116,26 +118,22 @@ async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
     from pinfold.model.wire.payload import as_text, objects_in
 
     place = address_of(meant, access)
-    wire = Wire(place, patience=Patience(connect_s=limit_s), key=key)
     is_ollama = meant.provider == "ollama"
     try:
-        said = await wire.ask("api/tags" if is_ollama else "models", limit_s=limit_s)
+        async with aclosing(Wire(place, patience=Patience(connect_s=limit_s), key=key)) as wire:
+            said = await wire.ask("api/tags" if is_ollama else "models", limit_s=limit_s)
     except RequestFailed as error:
         if error.status in (401, 403):
             words = str(error).removesuffix("check the key") + key_hint(meant, access)
             raise RequestFailed(words, status=error.status) from error
         if error.status is not None:
-            return f"answers at {place}; it does not say which models it has"
+            return f"answers at {place}; it does not list its models"
         raise
-    finally:
-        await wire.aclose()
     listed = objects_in(said, "models" if is_ollama else "data")
     known = [as_text(one.get("name" if is_ollama else "id")) for one in listed]
     if known and meant.model not in known and f"{meant.model}:latest" not in known:
-        from difflib import get_close_matches
-
-        near = get_close_matches(meant.model, known, n=1, cutoff=0.5) or known[:1]
-        raise UnknownModel(f"{place} has no model {meant.model!r}; did you mean {near[0]!r}?")
+        near = closest(meant.model, known, 0.5) or known[0]
+        raise UnknownModel(f"{place} has no model {meant.model!r}; did you mean {near!r}?")
     return f"answers at {place}"
 
 

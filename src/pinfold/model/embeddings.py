@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import aclosing
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -62,13 +63,10 @@ class ServedEmbeddings:
         return anyio.run(self._ask, list(texts))
 
     async def _ask(self, texts: list[str]) -> list[list[float]]:
-        wire = Wire(self._address, patience=Patience(first_s=_ANSWER_S), key=self._key)
+        body = {"model": self._model, "input": texts, "encoding_format": "float"}
         self.out += sum(len(text.encode()) for text in texts)
-        try:
-            body = {"model": self._model, "input": texts, "encoding_format": "float"}
+        async with aclosing(Wire(self._address, patience=Patience(first_s=_ANSWER_S), key=self._key)) as wire:
             said = await wire.ask("embeddings", body, limit_s=_ANSWER_S)
-        finally:
-            await wire.aclose()
         try:
             rows = sorted(objects_in(said, "data"), key=lambda row: int(row.get("index", 0)))
             vectors = [[float(number) for number in as_list(row.get("embedding"))] for row in rows]

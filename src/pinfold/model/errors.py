@@ -22,16 +22,13 @@ class ModelError(PinfoldError):
     exit_code = 2
 
 
-class UnknownModel(ModelError):
-    pass
+class UnknownModel(ModelError): ...
 
 
-class NoKey(ModelError):
-    pass
+class NoKey(ModelError): ...
 
 
-class BadScript(ModelError):
-    pass
+class BadScript(ModelError): ...
 
 
 class NotInstalled(ModelError):
@@ -40,8 +37,7 @@ class NotInstalled(ModelError):
         self.extra = extra
 
 
-class NotPulled(UnknownModel):
-    pass
+class NotPulled(UnknownModel): ...
 
 
 class PullFailed(ModelError):
@@ -50,9 +46,7 @@ class PullFailed(ModelError):
     exit_code = 75
 
 
-class RuntimeMissing(ModelError):
-    pass
+class RuntimeMissing(ModelError): ...
 
 
-class CannotServe(ModelError):
-    pass
+class CannotServe(ModelError): ...

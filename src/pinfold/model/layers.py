@@ -74,7 +74,8 @@ class Layer:
             await close()
 
 
-_ALSO = {"google-vertex": "google", "gemini": "google", "bedrock": "aws", "xai": "x-ai"}
+_PRICE_LIST_NAMES = {"google-vertex": "google", "gemini": "google", "bedrock": "aws", "xai": "x-ai"}
+"""Providers that the price list calls by another name."""
 
 
 def cost_of(provider: str, model: str, usage: Usage) -> float | None:
@@ -92,7 +93,7 @@ def cost_of(provider: str, model: str, usage: Usage) -> float | None:
         cache_write_tokens=usage.written_tokens,
     )
     try:
-        price = calc_price(counted, model, provider_id=_ALSO.get(provider, provider))
+        price = calc_price(counted, model, provider_id=_PRICE_LIST_NAMES.get(provider, provider))
     except (LookupError, ValueError):
         # No such provider or model, or token counts that contradict each other.
         return None
@@ -105,7 +106,11 @@ def context_of(provider: str, model: str) -> int | None:
     from genai_prices.data_snapshot import get_snapshot
 
     try:
-        return get_snapshot().find_provider_model(model, None, _ALSO.get(provider, provider), None)[1].context_window
+        return (
+            get_snapshot()
+            .find_provider_model(model, None, _PRICE_LIST_NAMES.get(provider, provider), None)[1]
+            .context_window
+        )
     except (LookupError, ValueError):
         return None
 

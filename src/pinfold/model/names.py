@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from pinfold.model.errors import NoKey, UnknownModel
 from pinfold.model.wire.conversation import NO_PICTURES, Pictures
+from pinfold.text import closest
 
 _OLLAMA_PORT = 11434
 ANSWER_FORM = "answer_form"
@@ -88,7 +89,7 @@ _ALL = (
 )
 DIRECT: Mapping[str, SdkProvider] = {provider.name: provider for provider in _ALL}
 """SDK providers by name."""
-ALSO: Mapping[str, str] = {
+PROVIDER_ALIASES: Mapping[str, str] = {
     "gemini": "google",
     "google-gla": "google",
     "lm-studio": "lmstudio",
@@ -96,7 +97,7 @@ ALSO: Mapping[str, str] = {
     "hf": "huggingface",
 }
 """Other names for providers."""
-BARE: Mapping[str, str] = {
+PROVIDER_BY_PREFIX: Mapping[str, str] = {
     "gpt-": "openai",
     "chatgpt-": "openai",
     "o1": "openai",
@@ -151,7 +152,7 @@ class Traits(NamedTuple):
 
 
 def ignores_declared_tools(model: str) -> bool:
-    """True if the model was not trained on tool calls: told of tools by its template, it repeats answered calls."""
+    """True if the model was not trained on tool calls. If its template lists tools, it repeats calls already answered."""
     return bool(_TEXT.search(_plain_name(model)))
 
 
@@ -221,7 +222,7 @@ def parse_model_name(name: str, access: Access | None = None) -> ModelRef:
     for _ in range(_ALIASES):
         name = aliases.get(name, name)
     if name in aliases:
-        raise UnknownModel(f"the alias {given!r} leads round in a circle; see [models.aliases]")
+        raise UnknownModel(f"the alias {given!r} leads back to itself; see [models.aliases]")
     if not name:
         raise UnknownModel("no model is configured; name one with --model, e.g. --model builtin")
     if name in BUILTIN:
@@ -233,27 +234,25 @@ def parse_model_name(name: str, access: Access | None = None) -> ModelRef:
         return ModelRef("url", model, url.rstrip("/"))
     for separator in (":", "/"):
         scheme, found, rest = name.partition(separator)
-        provider = ALSO.get(scheme, scheme)
+        provider = PROVIDER_ALIASES.get(scheme, scheme)
         if found and rest and (provider in (*SERVICES, *DIRECT, *FILES, "ollama")):
             return ModelRef(provider, rest)
-    for beginning, provider in BARE.items():
+    for beginning, provider in PROVIDER_BY_PREFIX.items():
         if name.startswith(beginning):
             return ModelRef(provider, name)
     raise UnknownModel(f"no model is called {name!r}; {_hint(name, aliases)}")
 
 
 def _hint(name: str, aliases: Mapping[str, str]) -> str:
-    from difflib import get_close_matches
-
     scheme = name.partition(":")[0]
-    providers = (*SERVICES, *DIRECT, *ALSO, *FILES, "ollama")
-    if near := get_close_matches(scheme, (*providers, *BUILTIN, *aliases), n=1):
-        what = "FILE" if near[0] in FILES else "MODEL" if near[0] in providers else ""
-        return f"did you mean {near[0]}{what and f':{what}'}?"
+    providers = (*SERVICES, *DIRECT, *PROVIDER_ALIASES, *FILES, "ollama")
+    if near := closest(scheme, (*providers, *BUILTIN, *aliases)):
+        what = "FILE" if near in FILES else "MODEL" if near in providers else ""
+        return f"did you mean {near}{what and f':{what}'}?"
     first, dash, rest = name.partition("-")
-    families = [beginning.removesuffix("-") for beginning in BARE if beginning.endswith("-")]
-    if dash and (near := get_close_matches(first, families, n=1)):
-        return f"did you mean {near[0]}-{rest}?"
+    families = [beginning.removesuffix("-") for beginning in PROVIDER_BY_PREFIX if beginning.endswith("-")]
+    if dash and (near := closest(first, families)):
+        return f"did you mean {near}-{rest}?"
     return "write PROVIDER:MODEL, http://HOST:PORT/v1#MODEL or builtin; `pinfold model list` shows what is here"
 
 

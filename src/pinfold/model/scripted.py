@@ -30,7 +30,6 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.model.errors import BadScript
-from pinfold.text import cap_text
 
 
 class KeptCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -135,10 +134,8 @@ class ScriptedModel:
         # Only after the delay: a request that was interrupted meanwhile must not use up its line.
         self._next += 1
         if kept.expect is not None and kept.expect not in (context := render_request(request)):
-            raise BadScript(
-                f"{self.name}, reply {self._next}: the context should contain {kept.expect!r} but does not; "
-                f"it ends with {cap_text(context[-400:], 400)!r}"
-            )
+            words = f"the context should contain {kept.expect!r} but does not; it ends with {context[-400:]!r}"
+            raise BadScript(f"{self.name}, reply {self._next}: {words}")
         if kept.error is not None:
             if "context_length_exceeded" in kept.error:
                 raise ContextTooLong(kept.error, status=kept.status, request_id=kept.mark)
@@ -162,7 +159,7 @@ class ReplayModel(ScriptedModel):
     def from_file(cls, path: Path, served: Sequence[str] = ()) -> ReplayModel:
         lines = read_lines(path)
         if not lines:
-            raise BadScript(f"{path} holds no recorded reply")
+            raise BadScript(f"{path} has no recorded replies")
         return cls(lines, name=f"replay:{path}", served=served)
 
     def _on_exhausted(self) -> KeptReply:

@@ -41,7 +41,7 @@ class Greeting:
         """Set once the first ClientHello has passed, and once later records may be encrypted."""
         self.is_tls = False
 
-    def let_go(self, data: bytes) -> bytes:
+    def pass_on(self, data: bytes) -> bytes:
         """Return the bytes that may be passed on now. Raises Refused."""
         if self._is_over:
             return data
@@ -50,7 +50,7 @@ class Greeting:
         if not self.is_tls:
             self._look_at_request()
         passed = bytearray()
-        while self.is_tls and not self._is_over and self._took_record():
+        while self.is_tls and not self._is_over and self._take_record():
             if not self._messages:
                 passed += self._waiting
                 self._waiting.clear()
@@ -76,7 +76,7 @@ class Greeting:
         elif len(text) > _HEAD_BYTES:
             raise Refused(f"the head of the request to {self._destination} is too long")
 
-    def _took_record(self) -> bool:
+    def _take_record(self) -> bool:
         """Consume and check one whole record; False if there is none. Even a second ClientHello is plain text."""
         if len(self._held) < 5 or len(self._held) < (end := 5 + int.from_bytes(self._held[3:5])):
             return False

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Literal, TypeAlias, TypeVar
 
@@ -74,9 +75,7 @@ class AllowList:
 
     def _add(self, pattern: str) -> None:
         if pattern == "*":
-            raise BadPattern(
-                "the pattern '*' would allow every host; list hosts by name, or a domain as '*.example.org'"
-            )
+            raise BadPattern("the pattern '*' would allow every host; list hosts, or a domain as '*.example.org'")
         if "://" in pattern:
             raise BadPattern(f"the pattern {pattern!r} is a URL; list its host alone")
         if "/" in pattern:
@@ -89,7 +88,7 @@ class AllowList:
         destination, ports = _read(pattern, rest)
         if destination.address is not None:
             if is_domain:
-                raise BadPattern(f"the pattern {pattern!r} is no domain; list addresses as 10.0.0.0/8")
+                raise BadPattern(f"the pattern {pattern!r} is not a domain; list addresses as 10.0.0.0/8")
             self._ranges.append((ip_network(destination.host), ports))
             return
         if is_domain and "." not in destination.host:
@@ -102,13 +101,13 @@ class AllowList:
         try:
             network = ip_network(f"{found[1]}/{found[2]}") if found else None
         except ValueError as error:
-            raise BadPattern(f"the pattern {pattern!r} is no range of addresses: {error}") from None
+            raise BadPattern(f"the pattern {pattern!r} is not a range of addresses: {error}") from None
         if found is None or network is None:
-            raise BadPattern(f"the pattern {pattern!r} is no host and no range of addresses")
+            raise BadPattern(f"the pattern {pattern!r} is neither a host nor a range of addresses")
         if network.prefixlen < WIDEST[network.version]:
             raise BadPattern(f"the pattern {pattern!r} is too wide; /{WIDEST[network.version]} is the widest range")
         if found[3] and int(found[3]) >= 1 << 16:
-            raise BadPattern(f"the pattern {pattern!r} has no valid port; one is 1 to 65535")
+            raise BadPattern(f"the pattern {pattern!r} has no valid port; ports are 1 to 65535")
         self._ranges.append((network, frozenset((int(found[3]),)) if found[3] else WEB_PORTS))
 
 
@@ -170,40 +169,32 @@ async def system_resolver(host: str) -> list[str]:
     return await anyio.to_thread.run_sync(look_up, abandon_on_cancel=True)
 
 
+@dataclass(eq=False)
 class Egress:
     """Checks and connects to destinations, for both the proxy and `fetch`."""
 
-    def __init__(
-        self,
-        allow: AllowList,
-        gate: Gate = open_gate,
-        *,
-        unlisted: Unlisted = "refuse",
-        limits: EgressLimits | None = None,
-        resolver: Resolver = system_resolver,
-        why_not: WhyNot = why_special,
-    ) -> None:
-        self.allow = allow
-        """May be replaced at any time, also by the gate; open connections stay."""
-        self._gate = gate
-        self._unlisted = unlisted
-        self._limits = limits or EgressLimits()
-        self._resolver = resolver
-        self._why_not = why_not
+    allow: AllowList
+    """May be replaced at any time, also by the gate; open connections stay."""
+    gate: Gate = open_gate
+    _: KW_ONLY
+    unlisted: Unlisted = "refuse"
+    limits: EgressLimits = field(default_factory=EgressLimits)
+    resolver: Resolver = system_resolver
+    why_not: WhyNot = why_special
 
     async def resolve_allowed(self, destination: Destination, how: How) -> tuple[Address, ...]:
         """Return the only addresses to connect to. Raises Refused and Unreachable.
 
         No name server sees a name before list and gate have allowed it: a name can carry data too.
         """
-        if self._unlisted == "refuse" and not self.allow.lists(destination):
+        if self.unlisted == "refuse" and not self.allow.lists(destination):
             raise Refused(f"{destination} is not on the list of allowed hosts")
         if reason := await self._ask_gate(destination, how):
             raise Refused(reason)
         address = destination.address
         found = (address,) if address else await self._look_up(destination.host)
         for one in found:
-            what = self._why_not(one)
+            what = self.why_not(one)
             if what and not self.allow.lists_address(one, destination.port):
                 leads = f"{destination.host} is" if address else f"{destination.host} leads to {one},"
                 pattern = Destination(str(one), destination.port)
@@ -211,10 +202,10 @@ class Egress:
         return found
 
     async def _look_up(self, host: str) -> tuple[Address, ...]:
-        within_s = self._limits.resolve_s
+        within_s = self.limits.resolve_s
         try:
             with anyio.fail_after(within_s):
-                texts = await self._resolver(host)
+                texts = await self.resolver(host)
         except TimeoutError:
             raise Unreachable(f"{host} was not found within {within_s:g} s: the name server is silent") from None
         except (OSError, UnicodeError) as error:
@@ -222,7 +213,7 @@ class Egress:
         try:
             found = tuple(dict.fromkeys(ip_address(text) for text in texts))
         except ValueError:
-            raise Refused(f"{host} leads to something that is no address") from None
+            raise Refused(f"{host} leads to something that is not an address") from None
         if not found:
             raise Unreachable(f"{host} has no address")
         if any(getattr(one, "scope_id", None) for one in found):
@@ -241,25 +232,25 @@ class Egress:
     ) -> _T:
         """Try the addresses one after the other. Raises Unreachable."""
         failures: list[str] = []
-        for address in addresses[: self._limits.addresses]:
+        for address in addresses[: self.limits.addresses]:
             try:
-                with anyio.fail_after(self._limits.connect_s):
+                with anyio.fail_after(self.limits.connect_s):
                     return await open_one(address, destination.port)
             except TimeoutError:
-                failures.append(f"{address} did not answer within {self._limits.connect_s:g} s")
+                failures.append(f"{address} did not answer within {self.limits.connect_s:g} s")
             except OSError as error:
                 failures.append(f"{address}: {error.strerror or error}")
         raise Unreachable(f"{destination} could not be reached: {'; '.join(failures)}")
 
     async def _ask_gate(self, destination: Destination, how: How) -> str | None:
         try:
-            with anyio.fail_after(self._limits.gate_s):
-                return await self._gate(destination, how)
+            with anyio.fail_after(self.limits.gate_s):
+                return await self.gate(destination, how)
         except TimeoutError:
-            return f"{destination} was not allowed within {self._limits.gate_s:g} s"
+            return f"{destination} was not allowed within {self.limits.gate_s:g} s"
         except Exception:  # noqa: BLE001 - the caller's own code: whatever it raises, nothing may pass
             _log.exception("the gate failed for %s", destination)
-            return f"{destination} could not be asked about"
+            return f"whether {destination} is allowed could not be asked"
 
 
 async def _open_socket(address: Address, port: int) -> socket.socket:

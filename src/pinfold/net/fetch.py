@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import quote
 
 import anyio
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import httpcore2
 
+_Trace: TypeAlias = Callable[[str, object], Awaitable[None]]
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _KEPT_IN_URL = "".join(map(chr, range(0x21, 0x7F)))
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -78,7 +79,7 @@ async def fetch(
         if (here.scheme, here.destination) != (first.scheme, first.destination):
             given = {}  # a redirect back does not restore them
         addresses = await egress.resolve_allowed(here.destination, "request")
-        got = await fetcher.got(here, given, addresses)
+        got = await fetcher.request(here, given, addresses)
         if isinstance(got, Url):
             here = got
             continue
@@ -105,9 +106,9 @@ def read_url(url: str) -> Url:
 def _check(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            raise BadDestination(f"the header {name!r} cannot be sent: it holds a character no header has")
+            raise BadDestination(f"the header {name!r} cannot be sent: it holds a character that headers cannot hold")
         if name.lower() in _NOT_GIVEN:
-            raise BadDestination(f"the header {name!r} is not the caller's to set")
+            raise BadDestination(f"the header {name!r} cannot be set by the caller")
 
 
 @dataclass(kw_only=True)
@@ -119,7 +120,7 @@ class _Fetcher:
     body: bytes | None
     left_s: float
 
-    async def got(self, url: Url, headers: Mapping[str, str], addresses: tuple[Address, ...]) -> Url | Fetched:
+    async def request(self, url: Url, headers: Mapping[str, str], addresses: tuple[Address, ...]) -> Url | Fetched:
         """Request a URL; return where it redirects to, or the answer. Raises BadDestination and Unreachable."""
         import httpcore2
         import httpx2
@@ -152,11 +153,7 @@ class _Fetcher:
             self.left_s -= anyio.current_time() - began
 
     async def _send_request(
-        self,
-        pool: httpcore2.AsyncConnectionPool,
-        url: Url,
-        headers: Mapping[str, str],
-        trace: Callable[[str, object], Awaitable[None]],
+        self, pool: httpcore2.AsyncConnectionPool, url: Url, headers: Mapping[str, str], trace: _Trace
     ) -> Url | Fetched:
         import httpcore2
 
@@ -170,9 +167,7 @@ class _Fetcher:
             said.append(("Content-Length", str(len(self.body))))
         extensions = {"timeout": patience, "trace": trace}
         async with pool.stream(self.method, whole, headers=said, content=self.body, extensions=extensions) as answer:
-            pairs = (
-                (name.decode("latin-1").lower(), value.decode("latin-1").strip()) for name, value in answer.headers
-            )
+            pairs = ((key.decode("latin-1").lower(), value.decode("latin-1").strip()) for key, value in answer.headers)
             named = dict(reversed([*pairs]))  # the first of each name counts
             follows = self.method in ("GET", "HEAD") and self.body is None
             if follows and answer.status in _REDIRECTS and "location" in named:

@@ -79,7 +79,7 @@ class Destination:
 
     def __post_init__(self) -> None:
         if not 0 < self.port < 1 << 16:
-            raise BadDestination(f"{self.port} is no port; one is 1 to 65535")
+            raise BadDestination(f"{self.port} is not a port; ports are 1 to 65535")
         if _host(f"[{self.host}]" if ":" in self.host else self.host) != self.host:
             raise BadDestination(f"{_quote_text(self.host)} is not the plain form of a host")
 
@@ -120,7 +120,7 @@ class Url(Struct, frozen=True):
         try:
             joined = urljoin(str(self), location)
         except ValueError:
-            raise BadDestination(f"the redirect to {_quote_text(location)} is no URL") from None
+            raise BadDestination(f"the redirect to {_quote_text(location)} is not a URL") from None
         return parse_url(joined)
 
 
@@ -133,7 +133,7 @@ def parse_authority(text: str, *, port: int | None = None) -> Destination:
             raise BadDestination(f"{_quote_text(text)} names no port; write host:port")
         return Destination(canonical, port)
     if not _PORT.fullmatch(written) or int(written) >= 1 << 16:
-        raise BadDestination(f"{_quote_text(text)} has no valid port; one is 1 to 65535, in plain digits")
+        raise BadDestination(f"{_quote_text(text)} has no valid port; ports are 1 to 65535, in plain digits")
     return Destination(canonical, int(written))
 
 
@@ -143,7 +143,7 @@ def parse_url(text: str) -> Url:
         raise BadDestination(f"{_quote_text(text)} holds a space, a control character or one outside ASCII")
     found = _URL.fullmatch(text)
     if found is None:
-        raise BadDestination(f"{_quote_text(text)} is no absolute URL; write http://... or https://...")
+        raise BadDestination(f"{_quote_text(text)} is not an absolute URL; write http://... or https://...")
     scheme = found[1].lower()
     if scheme not in DEFAULT_PORTS:
         raise BadDestination(f"{_quote_text(text)} is not http or https")
@@ -158,7 +158,7 @@ def _split(text: str) -> tuple[str, str | None]:
     if text.startswith("["):
         host, bracket, rest = text.partition("]")
         if not bracket or (rest and not rest.startswith(":")):
-            raise BadDestination(f"{_quote_text(text)} is no address in brackets")
+            raise BadDestination(f"{_quote_text(text)} is not an address in brackets")
         return host + bracket, rest[1:] if rest else None
     host, colon, port = text.partition(":")
     if ":" in port:
@@ -171,9 +171,7 @@ def _host(text: str) -> str:
     if not text:
         raise BadDestination("there is no host")
     if not text.isascii():
-        raise BadDestination(
-            f"{_quote_text(text)} is not ASCII; write an international name in its ASCII form (xn--...)"
-        )
+        raise BadDestination(f"{_quote_text(text)} is not ASCII; write the name in its ASCII form (xn--...)")
     if "%" in text:
         raise BadDestination(f"{_quote_text(text)} holds a `%`: no host is percent-encoded or bound to a zone")
     if text.startswith("["):
@@ -185,9 +183,7 @@ def _host(text: str) -> str:
         return _ipv4(name, text)
     for label in name.split("."):
         if not _LABEL.fullmatch(label):
-            raise BadDestination(
-                f"{_quote_text(text)} is no host name: its parts are letters, digits and inner hyphens"
-            )
+            raise BadDestination(f"{_quote_text(text)} is not a host name of letters, digits and inner hyphens")
     return name
 
 
@@ -200,7 +196,7 @@ def _ipv4(name: str, text: str) -> str:
     try:
         address = IPv4Address(name)
     except AddressValueError:
-        raise BadDestination(f"{_quote_text(text)} is no plain IPv4 address; write four decimal numbers") from None
+        raise BadDestination(f"{_quote_text(text)} is not a plain IPv4 address; write four decimal numbers") from None
     if text.endswith("."):
         raise BadDestination(f"{_quote_text(text)} is an address with a dot behind it")
     return str(address)
@@ -210,7 +206,7 @@ def _ipv6(text: str) -> str:
     try:
         address = IPv6Address(text[1:-1])
     except AddressValueError:
-        raise BadDestination(f"{_quote_text(text)} is no IPv6 address") from None
+        raise BadDestination(f"{_quote_text(text)} is not an IPv6 address") from None
     if "." in text:
         raise BadDestination(f"{_quote_text(text)} is written half as IPv4; write an IPv6 address in hexadecimal")
     if carried := carried_ipv4(address):

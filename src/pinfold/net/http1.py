@@ -72,7 +72,7 @@ def parse_status(raw: bytes) -> tuple[int, bytes]:
     lines = raw.split(b"\r\n")
     found = _STATUS_LINE.fullmatch(lines[0])
     if found is None:
-        raise BadRequest("the server's answer is no HTTP/1.1")
+        raise BadRequest("the server's answer is not HTTP/1.1")
     kept = [line for line in lines[1:] if line.partition(b":")[0].strip().lower() not in _OF_THIS_HOP]
     return int(found[1]), b"\r\n".join([lines[0], *kept, b"Connection: close", b"", b""])
 
@@ -82,7 +82,7 @@ def _lines(raw: bytes) -> list[bytes]:
     if any(b"\r" in line or b"\n" in line for line in lines):
         raise BadRequest("a line ends with a lone CR or LF")
     if any(line.startswith((b" ", b"\t")) for line in lines):
-        raise BadRequest("a header goes on in the next line")
+        raise BadRequest("a header continues on the next line")
     if len(lines) > HEADERS + 1:
         raise BadRequest(f"there are more than {HEADERS} headers")
     return lines
@@ -107,7 +107,7 @@ def _request(method: str, target: str, version: str, headers: list[tuple[str, st
         raise BadRequest("this is a proxy: the first line must name the whole URL")
     url = parse_url(target)
     if url.scheme != "http":
-        raise BadRequest("for https this proxy takes CONNECT only")
+        raise BadRequest("for https this proxy accepts CONNECT only")
     has_host = _check_host(headers, url.destination, 80)
     if version == "HTTP/1.1" and not has_host:
         raise BadRequest("there is no Host header")
@@ -157,7 +157,7 @@ def _body(known: dict[str, str], version: str) -> Body:
     if length is None:
         return 0
     if not _LENGTH.fullmatch(length):
-        raise BadRequest("the Content-Length is no number")
+        raise BadRequest("the Content-Length is not a number")
     return int(length)
 
 
@@ -259,7 +259,7 @@ class Line:
                 raise BadRequest("a chunk does not end where it should")
             yield b"\r\n"
         if await self._short_line():
-            raise BadRequest("trailers after a body are not taken")
+            raise BadRequest("trailers after a body are not accepted")
         yield b"0\r\n\r\n"
 
     async def _short_line(self) -> bytes:

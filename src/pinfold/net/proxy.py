@@ -203,7 +203,7 @@ class Proxy:
         try:
             head = await self._answer_head(server, count)
         except (BadRequest, OSError):
-            await client.send(_answer(502, "the server gave no answer that could be read"))
+            await client.send(_answer(502, "the server's answer could not be read"))
             return
         await client.send(head)
         await copy(server, client, count)
@@ -224,7 +224,7 @@ async def _pass_greeting(client: Line, server: Line, destination: Destination, c
     greeting = Greeting(destination)
     while piece := await client.receive():
         try:
-            passed = greeting.let_go(piece)
+            passed = greeting.pass_on(piece)
         except Refused as error:
             _log.warning("%s", error)
             await client.send(UNRECOGNIZED_NAME if greeting.is_tls else _answer(403, str(error)))

@@ -21,9 +21,9 @@ from msgspec.structs import replace
 from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, Reach, RunCell, Verdict
 from pinfold.policy.rules import (
     NO_RULES,
+    Answer,
     Facts,
     Rules,
-    Says,
     Taint,
     covers,
     flow_of,
@@ -183,10 +183,10 @@ def _runs(func: ast.expr) -> bool:
 
 class Row(Struct, frozen=True):
     name: str
-    answers: tuple[Says, Says, Says, Says]
+    answers: tuple[Answer, Answer, Answer, Answer]
     """The verdicts in the modes read-only, ask, auto and full."""
 
-    def answer(self, mode: Mode) -> Says:
+    def answer(self, mode: Mode) -> Answer:
         return self.answers[("read-only", "ask", "auto", "full").index(mode)]
 
 
@@ -288,9 +288,7 @@ def _reason(action: Action, facts: Facts, row: Row, script: Script | None) -> st
     if row is HOST:
         return f"{tool} would run on this machine itself, outside any sandbox"
     if row is PROTECTED:
-        return (
-            f"{tool} would change {target or 'a protected file'}, which controls the agent or another program of yours"
-        )
+        return f"{tool} would change {target or 'a protected file'}, which controls the agent or other programs"
     if row is PACKAGES:
         what = f"the package {target}" if target else "a package"
         return f"{what} would be fetched from the package index and put into the session"

@@ -170,7 +170,7 @@ def _folder(path: str) -> str:
     return posixpath.dirname(posixpath.normpath(path)) or "."
 
 
-Says: TypeAlias = Literal["allow", "ask", "deny"]
+Answer: TypeAlias = Literal["allow", "ask", "deny"]
 
 
 class RuleError(ValueError):
@@ -179,7 +179,7 @@ class RuleError(ValueError):
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
-    verdict: Says
+    verdict: Answer
     tool: str = ""
     command: tuple[str, ...] | str = ()
     args: Mapping[str, str] = {}
@@ -191,7 +191,7 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def is_for_shell(self) -> bool:
         return bool(self.command)
 
-    def speaks_of(self, command: Command) -> bool:
+    def matches(self, command: Command) -> bool:
         words = [word.shown if word.text is None else word.text for word in command.words]
         if not words or command.words[0].text is None:
             return False
@@ -208,7 +208,7 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return fnmatchcase(joined, self.command) or fnmatchcase(f"{joined} ", self.command)
         return tuple(words[: len(self.command)]) == self.command
 
-    def speaks_of_call(self, action: CallTool) -> bool:
+    def matches_call(self, action: CallTool) -> bool:
         if self.is_for_shell or not fnmatchcase(action.tool, self.tool):
             return False
         if action.tool == SHELL and self.verdict == "allow":
@@ -224,7 +224,7 @@ class Rules(Struct, frozen=True):
         """Return the strictest rule on an action; an allow rule only if the whole action is covered."""
         if not isinstance(action, CallTool):
             return None
-        found = [rule for rule in self.rules if rule.speaks_of_call(action)]
+        found = [rule for rule in self.rules if rule.matches_call(action)]
         if script is not None:
             found += self._on_script(script)
         return min(found, key=lambda rule: ("deny", "ask", "allow").index(rule.verdict), default=None)
@@ -234,7 +234,7 @@ class Rules(Struct, frozen=True):
         if not mine:
             return []
         against = [rule for rule in mine if rule.verdict != "allow"]
-        found = [rule for rule in against for command in script.commands if rule.speaks_of(command)]
+        found = [rule for rule in against for command in script.commands if rule.matches(command)]
         if script.unread and (denying := [rule for rule in against if rule.verdict == "deny"]):
             # An unreadable command must not turn a deny into a question.
             found.append(Rule(name=denying[0].name, verdict="deny", reason=_cannot_tell(denying[0])))
@@ -247,7 +247,7 @@ class Rules(Struct, frozen=True):
         allowing = [rule for rule in mine if rule.verdict == "allow"]
         # A command that a rule allows is not held to reading, so one that is only expected to read needs a rule too.
         needed = [command for command in script.commands if not command.harmless]
-        by = [next((rule for rule in allowing if rule.speaks_of(command)), None) for command in needed]
+        by = [next((rule for rule in allowing if rule.matches(command)), None) for command in needed]
         return [rule for rule in by if rule] if needed and all(by) else []
 
 
@@ -286,7 +286,7 @@ def _check(rule: Rule) -> None:
     if (rule.match or rule.not_match) and not rule.is_for_shell:
         raise RuleError(f"rule {rule.name!r}: match and not_match are commands; use them with command")
     for example in (*rule.match, *rule.not_match):
-        holds = any(rule.speaks_of(command) for command in read_script(example).commands)
+        holds = any(rule.matches(command) for command in read_script(example).commands)
         if not holds and example in rule.match:
             raise RuleError(f"rule {rule.name!r}: it does not match its example {example!r}")
         if holds and example in rule.not_match:
@@ -295,4 +295,4 @@ def _check(rule: Rule) -> None:
 
 def _cannot_tell(rule: Rule) -> str:
     shown = rule.command if isinstance(rule.command, str) else shlex.join(rule.command)
-    return f"it cannot be told whether this runs {shown!r}, which your rule {rule.name!r} is about"
+    return f"it is not certain whether this runs {shown!r}, which your rule {rule.name!r} is about"

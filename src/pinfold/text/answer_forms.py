@@ -178,7 +178,7 @@ class _Keys(NamedTuple):
         except ValueError:
             return f"{LACKS}: it is not JSON. {again}"
         if not isinstance(value, dict):
-            return f"{LACKS}: it is no JSON object. {again}"
+            return f"{LACKS}: it is not a JSON object. {again}"
         missing = [json.dumps(key) for key in self.keys if key not in value]
         return f"{LACKS}: missing {', '.join(missing)}. {again}" if missing else ""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -140,6 +140,13 @@ def join_names(names: Sequence[str], most: int) -> str:
     """Return the first `most` names, and how many more there are."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the known name that is most like `name`; empty if none is like it."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, [*known], n=1, cutoff=cutoff)), "")
 
 
 def pluralize(what: str, count: int) -> str:

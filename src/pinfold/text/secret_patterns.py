@@ -178,21 +178,21 @@ def without_pairs(text: str) -> str:
     return text
 
 
-def _hidden(match: re.Match[str]) -> str:
+def _hide(match: re.Match[str]) -> str:
     return match.group() if _PLACEHOLDER.fullmatch(match["value"]) else match["how"] + MARK
 
 
-def _hidden_unless_a_word(match: re.Match[str]) -> str:
-    return _hidden(match) if not match["value"].isalpha() else _hidden_if_random(match)
+def _hide_unless_a_word(match: re.Match[str]) -> str:
+    return _hide(match) if not match["value"].isalpha() else _hide_if_random(match)
 
 
-def _hidden_if_random(match: re.Match[str]) -> str:
-    return _hidden(match) if _looks_random(match["value"]) else match.group()
+def _hide_if_random(match: re.Match[str]) -> str:
+    return _hide(match) if _looks_random(match["value"]) else match.group()
 
 
-def _hidden_after_curl(match: re.Match[str]) -> str:
+def _hide_after_curl(match: re.Match[str]) -> str:
     before = match.string[max(0, match.start() - _BEFORE) : match.start()]
-    return _hidden(match) if "curl" in before.rpartition("\n")[2] else match.group()
+    return _hide(match) if "curl" in before.rpartition("\n")[2] else match.group()
 
 
 def _looks_random(value: str) -> bool:
@@ -201,7 +201,7 @@ def _looks_random(value: str) -> bool:
     return bool(_MIXED.match(value)) or value.endswith("=") or (len(value) >= 12 and is_mixed_case)
 
 
-def _named(match: re.Match[str]) -> str:
+def _hide_named(match: re.Match[str]) -> str:
     value = match["quoted"] or match["plain"]
     if len(value) < 6 or _PLACEHOLDER.fullmatch(value) or not _is_secret(match, value):
         return match.group()
@@ -227,15 +227,15 @@ def _is_secret(match: re.Match[str], value: str) -> bool:
 
 
 _PAIR_RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
-    (("@",), _USERINFO, _hidden),
-    (("authorization",), _HEADER, _hidden_unless_a_word),
-    (("bearer", "basic"), _SCHEME, _hidden_if_random),
-    (("cookie",), _COOKIE, _hidden),
-    (("login",), _LOGIN, _hidden),
-    (("curl",), _USER, _hidden_after_curl),
-    (_PAIR_WORDS, _QUERY, _hidden),
-    (_PAIR_WORDS, _FLAG, _named),
-    (_PAIR_WORDS, _PAIR, _named),
+    (("@",), _USERINFO, _hide),
+    (("authorization",), _HEADER, _hide_unless_a_word),
+    (("bearer", "basic"), _SCHEME, _hide_if_random),
+    (("cookie",), _COOKIE, _hide),
+    (("login",), _LOGIN, _hide),
+    (("curl",), _USER, _hide_after_curl),
+    (_PAIR_WORDS, _QUERY, _hide),
+    (_PAIR_WORDS, _FLAG, _hide_named),
+    (_PAIR_WORDS, _PAIR, _hide_named),
 )
 """Words of which one occurs in every match of the pattern, the pattern, and what replaces a match."""
 

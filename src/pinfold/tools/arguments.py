@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, Uni
 from msgspec import Struct, ValidationError, field
 
 from pinfold.events import Json
-from pinfold.text import cap_text
+from pinfold.text import cap_text, closest
 from pinfold.tools.results import BadTool, ToolFailed
 
 if TYPE_CHECKING:
@@ -79,48 +79,44 @@ class Argument(Struct, frozen=True, kw_only=True):
         return not self.takes_text and bare(self.hint) not in _SCALARS
 
 
-class Described(Struct, frozen=True):
+class Docstring(Struct, frozen=True):
     text: str
     """The docstring without its sections on parameters, results and errors."""
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def describe_function(function: Callable[..., object]) -> Described:
+def describe_function(function: Callable[..., object]) -> Docstring:
     return read_docstring(inspect.getdoc(function) or "")
 
 
-def read_docstring(text: str) -> Described:
+def read_docstring(text: str) -> Docstring:
     """Read a docstring in Google, NumPy or reST style."""
     if "\n" not in text:
-        return Described(text)
+        return Docstring(text)
     head, _, arguments = text.partition("\n\nArgs:\n")
     lines = [_PLAIN_ARGUMENT.fullmatch(line) for line in arguments.splitlines()]
     if all(lines) and not _MARKUP.search(head):  # as in our own: importing the parser takes 5 % of a start
-        return Described(head.strip(), {line[1]: line[2] for line in lines if line})
+        return Docstring(head.strip(), {line[1]: line[2] for line in lines if line})
     from docstring_parser import ParseError, parse
 
     try:
         found = parse(text)
     except ParseError:
-        return Described(text.strip())
+        return Docstring(text.strip())
     parameters = {one.arg_name.lstrip("*"): " ".join((one.description or "").split()) for one in found.params}
-    return Described((found.description or "").strip(), parameters)
+    return Docstring((found.description or "").strip(), parameters)
 
 
-def read_signature(function: Callable[..., object], title: str, said: Described) -> tuple[Argument, ...]:
+def read_signature(function: Callable[..., object], title: str, said: Docstring) -> tuple[Argument, ...]:
     """Return the arguments that `function` takes by name. Raises BadTool with what to change."""
     hints = _hints(function, title)
     found: list[Argument] = []
     for parameter in inspect.signature(function).parameters.values():
         name = parameter.name
         if parameter.kind not in _NAMED_KINDS:
-            raise BadTool(
-                f"{title} cannot be a tool: parameter {name!r} has no name to pass it by; name each one: `{name}: str`"
-            )
+            raise BadTool(f"{title} cannot be a tool: parameter {name!r} cannot be passed by name; write `{name}: str`")
         if parameter.annotation is parameter.empty:
-            raise BadTool(
-                f"{title} cannot be a tool: parameter {name!r} has no type; write `{name}: str`, or what it is"
-            )
+            raise BadTool(f"{title} cannot be a tool: parameter {name!r} has no type; write one, as in `{name}: str`")
         hint = hints.get(name, parameter.annotation)
         text = _annotated_text(hint) or said.parameters.get(name, "")
         found.append(Argument(name=name, hint=hint, default=parameter.default, description=text))
@@ -280,10 +276,10 @@ def _why(arguments: Sequence[Argument], hints: Mapping[str, Hint], error: Except
         try:
             pydantic.TypeAdapter[object](hint).json_schema()
         except NameError as unknown:
-            return f"the type of {argument.name!r} is not there: {unknown}"
+            return f"the type of {argument.name!r} is not defined: {unknown}"
         except (pydantic.errors.PydanticUserError, SyntaxError, TypeError):
             name = getattr(hint, "__name__", None) or str(hint)
-            return f"no JSON can give {argument.name!r} a {name}; {TAKEN}"
+            return f"the type of {argument.name!r}, {name}, has no form in JSON; {TAKEN}"
     return str(error).partition("\n")[0]
 
 
@@ -309,8 +305,6 @@ def check_arguments(
 
 
 def _fault(fault: ErrorDetails, arguments: Sequence[Argument]) -> str:
-    from difflib import get_close_matches
-
     where = ".".join(map(str, fault["loc"]))
     known = [argument.name for argument in arguments] if len(fault["loc"]) == 1 else []
     match fault["type"]:
@@ -318,8 +312,8 @@ def _fault(fault: ErrorDetails, arguments: Sequence[Argument]) -> str:
             told = next((a.description for a in arguments if known and a.name == where), "")
             return f"{where!r} is missing" + (f" ({cap_text(told, 200)})" if told else "")
         case "extra_forbidden" | "unexpected_keyword_argument":
-            near = get_close_matches(where, known, n=1)
-            return f"unknown argument {where!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+            near = closest(where, known)
+            return f"unknown argument {where!r}" + (f"; did you mean {near!r}?" if near else "")
         case _:
             said = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
             return f"{where!r} {said}, not {short(fault['input'])}"
@@ -368,10 +362,8 @@ def describe_misfit(error: ValidationError, kind: Hint) -> tuple[str, str]:
 
 def nearest_of(name: str, known: Sequence[str]) -> str:
     """Return advice for a name that is not among `known`."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    near = closest(name, known)
+    return f"did you mean {near}?" if near else f"there are {', '.join(known)}"
 
 
 def short(value: object) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec.structs import replace
 
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
-from pinfold.text import first_line, join_names
+from pinfold.text import closest, first_line, join_names
 from pinfold.tools.arguments import Argument, drop_null
 from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names, split_verb
 from pinfold.tools.results import BadTool, Result, ToolFailed
@@ -60,11 +60,7 @@ class Registry:
     """
 
     def __init__(
-        self,
-        tools: Iterable[AnyTool] = (),
-        *,
-        enable: Iterable[str] | None = None,
-        disable: Iterable[str] = (),
+        self, tools: Iterable[AnyTool] = (), *, enable: Iterable[str] | None = None, disable: Iterable[str] = ()
     ) -> None:
         self._every: dict[str, AnyTool | None] = {PYTHON.name: None}
         """All tools by name, disabled ones included."""
@@ -277,12 +273,9 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _no_such(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
     names = tuple(known)
-    elsewhere = [one for one in other_names(name) if one in names]
-    near = elsewhere[:1] or get_close_matches(name[:64], names, n=1)
-    there = f"did you mean {near[0]}?" if near else f"there are {join_names(names, _NAMED)}"
+    near = next((one for one in other_names(name) if one in names), "") or closest(name[:64], names)
+    there = f"did you mean {near}?" if near else f"there are {join_names(names, _NAMED)}"
     return f"no tool is called {name[:64]!r}; {there}"
 
 
@@ -325,9 +318,7 @@ def _as_tools(loaded: object) -> list[AnyTool]:
         return [as_tool(cast("Callable[..., Any]", loaded))]
     if isinstance(loaded, Iterable) and not isinstance(loaded, str | bytes | Mapping):
         return [tool for one in cast("Iterable[object]", loaded) for tool in _as_tools(one)]
-    raise BadTool(
-        f"it gives a {type(cast('object', loaded)).__name__}; it should be a tool, a function or a list of them"
-    )
+    raise BadTool(f"it is a {type(cast('object', loaded)).__name__}, not a tool, a function or a list of them")
 
 
 def _describe_fault(point: EntryPoint, why: str) -> str:

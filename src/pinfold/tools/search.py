@@ -226,7 +226,7 @@ class Index:
             scores = dict.fromkeys(exact, _EXACT)
         ranked = sorted(scores, key=lambda at: -scores[at])[: max(limit, 1)]
         if not ranked:
-            return [self._nothing(asked)]
+            return [self._describe_no_match(asked)]
         least = _RELATED * max((score for score in scores.values() if score < _EXACT), default=0.0)
         related = [at for at in ranked if scores[at] >= least]
         told = ranked[: max(len(related), _LEAST)]
@@ -359,11 +359,11 @@ class Index:
         known = f"{local_name(entry.tool)} {entry.tool.server}"
         return f"{call}  # {sentence}" if _says_more(sentence, known, GRAMMAR) else call
 
-    def _nothing(self, asked: str) -> str:
+    def _describe_no_match(self, asked: str) -> str:
         counts = Counter(entry.module for entry in self._entries)
         servers = [f"{name} ({counts[name]})" for name in self._modules.values()]
         if not servers:
-            return "there are no tools besides those you were told of"
+            return "there are no other tools"
         what = f"no tool fits {printable_line(asked[:80])!r}" if asked.strip() else "search for words of a task"
         return f"{what}; there are servers {join_names(servers, _SERVERS)}; print(servers.NAME.__doc__) lists the tools of one"
 

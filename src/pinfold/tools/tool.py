@@ -81,9 +81,8 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
 
     def __post_init__(self) -> None:
         if self.cache and self.effect != "pure":
-            raise BadTool(
-                f"{self.name} has effects ({self.effect}) and cannot be cached; drop cache=True or say effect='pure'"
-            )
+            fix = "drop cache=True or say effect='pure'"
+            raise BadTool(f"{self.name} has effects ({self.effect}) and cannot be cached; {fix}")
         if not self.timeout_s > 0:
             raise BadTool(f"{self.name}: timeout_s must be more than 0, not {self.timeout_s!r}")
         if self.max_output < 1:

@@ -442,7 +442,7 @@ async def test_a_form_of_a_server_is_filled_in_by_the_user(workspace: Path, scri
 
 async def test_a_page_is_shown_as_a_question_and_never_opened(workspace: Path, script: Script, folder: Path) -> None:
     configured(folder)
-    for answer, words in (("yes", "must first finish what a page asks"), ("no", "and did not")):
+    for answer, words in (("yes", "must complete first"), ("no", "and did not")):
         asked = Asked(answer)
         events = await run(
             workspace, script, cell("from servers.notes import visit\nprint(visit())"), mode="full", approve=asked

@@ -332,7 +332,7 @@ def folder(tmp_path: Path) -> Path:
         ("builtin", "builtin is not on this machine yet: `pinfold model pull builtin` fetches it (1,117 MB)"),
         ("no.gguf", "is not a GGUF file"),
         ("cut.gguf", "is a broken GGUF file; fetch it again"),
-        ("empty", "is no model: a Transformers folder has a config.json"),
+        ("empty", "is not a model: a Transformers folder has a config.json"),
         (".", "holds 2 GGUF files; name one of them"),
     ],
 )

@@ -234,7 +234,7 @@ INVALID_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "A
         ),
         (
             error(400, "INVALID_ARGUMENT", "it has a topK value of 900"),
-            "refuses the setting 'top_k' (400): it has a topK value of 900; take it out of [model]",
+            "refuses the setting 'top_k' (400): it has a topK value of 900; remove it from [model]",
             False,
         ),
         (

@@ -105,7 +105,7 @@ async def test_what_goes_wrong_on_the_web_is_told_in_one_line_and_the_next_call_
         "html": "Unexpected content type: text/html",
         "accepted": "server answered a request with 202 Accepted",
         "away": "Redirect to https://elsewhere.example/mcp not followed",
-        "hang": "it gave no sign for 3 s and was given up",
+        "hang": "it was silent for 3 s and was given up",
     }
     for name, words in told.items():
         assert words in became[name][0], name

@@ -324,7 +324,7 @@ async def test_accepting_makes_what_is_said_now_the_pin(tmp_path: Path) -> None:
     await _first_sight(house, file)
     _write(file, _mutated(CHANGES["another tool"]))
     async with _listed(house, file) as servers:
-        with pytest.raises(BadCall, match="mail has not said what it offers yet"):
+        with pytest.raises(BadCall, match="mail has not listed its tools yet"):
             servers.accept("mail")
         assert len(await servers.tools("mail")) == 3
         servers.accept("mail")

@@ -121,7 +121,7 @@ async def test_a_hanging_call_is_given_up_and_others_of_the_same_server_go_on() 
     async with House().servers(spec("rude", timeout_s=0.5), limits=LIMITS) as servers:
         tools = Registry(await servers.tools("rude"))
         said, may_have_happened = await _called(tools, "rude.hang")
-        assert said == "rude.hang failed: it gave no sign for 0.5 s and was given up; whether it was done is not known"
+        assert said == "rude.hang failed: it was silent for 0.5 s and was given up; whether it was done is not known"
         assert may_have_happened
         assert await _called(tools, "rude.fine") == ("fine", True)
 
@@ -180,10 +180,13 @@ async def test_a_program_that_is_not_there_says_so() -> None:
     ("how", "told"),
     [
         ("same_names", "rude: fine is listed more than once, differently; not offered"),
-        ("odd_names", r"rude: 'f\u0438ne' is no name for a tool, 'a\x1b[2Jb' is no name for a tool; not offered"),
+        (
+            "odd_names",
+            r"rude: 'f\u0438ne' is not a valid name for a tool, 'a\x1b[2Jb' is not a valid name for a tool; not offered",
+        ),
         (
             "noisy",
-            "rude: it writes something to its standard output that is not a message: 'Welcome to the noisy server!'",
+            "rude: its standard output has a line that is not a message: 'Welcome to the noisy server!'",
         ),
     ],
 )

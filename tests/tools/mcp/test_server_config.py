@@ -122,14 +122,14 @@ def test_a_bad_entry_gets_one_line_and_the_others_load(entry: Any, said: str) ->
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "is no JSON: Expecting value, line 1 column 1"),
-        (b"{,}", "is no JSON"),
+        (b"", "is not JSON: Expecting value, line 1 column 1"),
+        (b"{,}", "is not JSON"),
         (b"\xff\xfe{", "is not UTF-8"),
         (b"[]", "should be an object, not a list"),
         (b"{}", "has no `mcpServers`"),
         (b'{"servers": {}}', "rename `servers`"),
         (b'{"mcpServers": []}', "`mcpServers` should be an object"),
-        (b'{"mcpServers": ' + b"[" * 100_000, "is no JSON that can be read"),
+        (b'{"mcpServers": ' + b"[" * 100_000, "is not JSON that can be read"),
         (b" " * 1_000_001, "is larger than"),
     ],
 )

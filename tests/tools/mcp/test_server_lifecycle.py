@@ -85,7 +85,7 @@ async def test_a_server_that_keeps_failing_is_tried_ever_less_often_and_then_lef
         assert status.state == "paused"
         assert 29 < status.retry_in_s <= 30
         assert house.notices == [
-            "rude failed 3 times in a row and is left alone for 30 s: it ended with exit code 4; it said: no such key"
+            "rude failed 3 times in a row and is paused for 30 s: it ended with exit code 4; it said: no such key"
         ]
         with pytest.raises(
             BadCall, match=r"rude is paused for another 30 s, after 3 failures in a row; the last one: it ended"

@@ -44,7 +44,7 @@ async def test_no_attack_has_an_effect_through_the_tool(world: World, part: int)
             for source in world.sources:
                 try:
                     told = await workers.ask(source, world.filled(attack.sql))
-                    said = told.told.text + told.table.decode("latin-1")
+                    said = told.text + told.table.decode("latin-1")
                     answered += 1
                 except BadCall as error:
                     said = str(error)

@@ -17,8 +17,8 @@ from tests.tools.sql.cluster import Cluster
 
 from pinfold.tools import BadCall
 from pinfold.tools.sql.arrow_tables import TRUNCATED
-from pinfold.tools.sql.sources import Source, read_address
-from pinfold.tools.sql.workers import Answered, Workers
+from pinfold.tools.sql.sources import Source, WorkerReply, read_address
+from pinfold.tools.sql.workers import Workers
 
 pytestmark = [pytest.mark.integration, pytest.mark.anyio]
 
@@ -46,7 +46,7 @@ def files(tmp_path: Path) -> list[Source]:
     ]
 
 
-def table_of(answered: Answered) -> Any:
+def table_of(answered: WorkerReply) -> Any:
     return import_module("pyarrow").ipc.open_stream(answered.table).read_all()
 
 
@@ -65,12 +65,12 @@ async def test_rows_beyond_the_bound_are_cut_and_it_is_said(
         cut = await workers.ask(replace(source, max_rows=1000), MANY[source.kind])
         table = table_of(cut)
         assert table.column("n").to_pylist() == list(range(1, 1001)), source.kind
-        assert "more rows than the 1,000" in cut.told.text
+        assert "more rows than the 1,000" in cut.text
         assert "more rows than the 1,000" in table.schema.metadata[TRUNCATED].decode()
         whole = await workers.ask(replace(source, max_rows=60_000), MANY[source.kind])
         assert table_of(whole).num_rows == 60_000
         assert table_of(whole).schema.metadata is None
-        assert "CUT" not in whole.told.text
+        assert "CUT" not in whole.text
 
 
 async def test_bytes_beyond_the_bound_are_cut_and_it_is_said(
@@ -80,14 +80,14 @@ async def test_bytes_beyond_the_bound_are_cut_and_it_is_said(
         cut = await workers.ask(replace(source, max_bytes=4 << 20), MANY[source.kind])
         table = table_of(cut)
         assert (3 << 20) < table.nbytes <= (4 << 20), source.kind
-        assert "more than the 4 MB" in cut.told.text
+        assert "more than the 4 MB" in cut.text
         assert "more than the 4 MB" in table.schema.metadata[TRUNCATED].decode()
         assert table.column("n").to_pylist() == list(range(1, table.num_rows + 1))
 
 
 async def test_what_the_model_is_told_stays_short_whatever_comes(shop: Source, workers: Workers) -> None:
     columns = ", ".join(f"repeat('long name ', 500) AS \"{'c' * 50}{at}\"" for at in range(300))
-    told = (await workers.ask(shop, f"SELECT {columns} FROM generate_series(1, 100)")).told.text
+    told = (await workers.ask(shop, f"SELECT {columns} FROM generate_series(1, 100)")).text
     assert len(told) < 15_000
     assert "and 270 more" in told
     assert "95 more" in told
@@ -99,7 +99,7 @@ async def test_a_value_larger_than_memory_ends_in_words_and_the_next_query_works
 ) -> None:
     with pytest.raises(BadCall, match=r"memory"):
         await workers.ask(replace(shop, max_bytes=1 << 20), "SELECT repeat('x', 500000000)")
-    assert (await workers.ask(shop, "SELECT 1")).told.text
+    assert (await workers.ask(shop, "SELECT 1")).text
 
 
 async def test_a_query_that_takes_too_long_is_ended(shop: Source, files: list[Source], workers: Workers) -> None:
@@ -124,14 +124,14 @@ async def test_a_query_that_nobody_waits_for_ends_on_the_server(
                 pass
         tasks.cancel_scope.cancel()
     assert postgres.ask(running) == "0"
-    assert (await workers.ask(shop, "SELECT 1")).told.text
+    assert (await workers.ask(shop, "SELECT 1")).text
 
 
 async def test_queries_run_side_by_side_up_to_a_number(shop: Source, workers: Workers) -> None:
     told: list[str] = []
 
     async def one(at: int) -> None:
-        told.append((await workers.ask(shop, f"SELECT pg_sleep(0.2), {at} AS at")).told.text)
+        told.append((await workers.ask(shop, f"SELECT pg_sleep(0.2), {at} AS at")).text)
 
     with anyio.fail_after(45):
         async with anyio.create_task_group() as tasks:
@@ -153,13 +153,13 @@ async def test_a_process_that_dies_is_said_and_replaced(shop: Source, workers: W
         tasks.start_soon(asked)
         await anyio.wait_all_tasks_blocked()
         os.kill(pid, signal.SIGKILL)
-    assert "2" in (await workers.ask(shop, "SELECT 2")).told.text
+    assert "2" in (await workers.ask(shop, "SELECT 2")).text
 
 
 async def test_a_connection_that_was_cut_is_made_anew(postgres: Cluster, shop: Source, workers: Workers) -> None:
     await workers.ask(shop, "SELECT 1")
     postgres.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pinfold'")
-    assert "1 row" in (await workers.ask(shop, "SELECT 3")).told.text
+    assert "1 row" in (await workers.ask(shop, "SELECT 3")).text
 
 
 async def test_nothing_is_left_when_they_are_closed(shop: Source, files: list[Source]) -> None:

@@ -14,8 +14,8 @@ import pytest
 from tests.tools.sql.cluster import Cluster
 
 from pinfold.tools import BadCall
-from pinfold.tools.sql.sources import Source, read_address
-from pinfold.tools.sql.workers import Answered, Workers
+from pinfold.tools.sql.sources import Source, WorkerReply, read_address
+from pinfold.tools.sql.workers import Workers
 
 pytestmark = [pytest.mark.integration, pytest.mark.anyio]
 Ask: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
@@ -29,7 +29,7 @@ async def workers() -> AsyncGenerator[Workers]:
     await made.close()
 
 
-def table_of(answered: Answered) -> Any:
+def table_of(answered: WorkerReply) -> Any:
     return import_module("pyarrow").ipc.open_stream(answered.table).read_all()
 
 
@@ -101,7 +101,7 @@ async def test_tables_of_a_file_are_listed_with_their_columns(kind: str, workers
     connection.execute("CREATE TABLE goods (id INTEGER NOT NULL, name TEXT)")
     connection.close()
     listed = await workers.ask(Source(name=kind, address=read_address(f"{kind}://{file}")), None)
-    assert [(one["name"], one["kind"], list(one["columns"])) for one in listed.told.value] == [
+    assert [(one["name"], one["kind"], list(one["columns"])) for one in listed.value] == [
         ("goods", "table", ["id", "name"])
     ]
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.tools.sql.cluster import Cluster
 
 from pinfold.tools import BadCall
-from pinfold.tools.sql.files import Opened
+from pinfold.tools.sql.files import FileCheck
 from pinfold.tools.sql.sources import BadAddress, Source, read_address, show_address
 from pinfold.tools.sql.statements import Refused
 from pinfold.tools.sql.workers import Workers
@@ -68,7 +68,7 @@ async def test_a_password_with_every_sign_in_it_opens_the_door(postgres: Cluster
     escaped = SECRET.replace("'", "''")
     postgres.run(f"DROP ROLE IF EXISTS odd; CREATE ROLE odd LOGIN PASSWORD '{escaped}'")
     source = Source(name="x", address=read_address(postgres.url(user="odd", password=QUOTED)))
-    assert "odd" in (await workers.ask(source, "SELECT current_user")).told.text
+    assert "odd" in (await workers.ask(source, "SELECT current_user")).text
     # Neither its arguments nor the environment it was started with hold it, for others of the machine to see.
     (pid,) = workers.idle
     for name in ("cmdline", "environ"):
@@ -93,14 +93,14 @@ async def test_nothing_the_server_can_be_asked_for_holds_the_password(postgres: 
     ):
         answered = await workers.ask(source, sql)
         assert postgres.password.encode() not in answered.table
-        assert postgres.password not in answered.told.text
+        assert postgres.password not in answered.text
 
 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("mysql://a:c4nary@b/c", "no address of a database"),
-        ("just/a/path", "no address of a database"),
+        ("mysql://a:c4nary@b/c", "not a database address"),
+        ("just/a/path", "not a database address"),
         ("sqlite://host/path", "names no file"),
         ("sqlite:///", "names no file"),
         ("duckdb:///:memory:", "names no file"),
@@ -132,7 +132,7 @@ def test_a_file_that_is_exchanged_while_it_is_opened_is_not_read(tmp_path: Path,
     (tmp_path / "shop.db").write_bytes(b"what was looked at")
     (tmp_path / "other.db").write_bytes(b"canary of others")
     source = Source(name="x", address=read_address(f"sqlite://{tmp_path}/shop.db"), changeable=(str(tmp_path),))
-    looked = Opened(source, ())
+    looked = FileCheck(source, ())
     if is_exchanged:
         (tmp_path / "shop.db").unlink()
         (tmp_path / "shop.db").symlink_to(tmp_path / "other.db")
@@ -156,5 +156,5 @@ def test_no_link_that_code_can_change_leads_to_a_database(tmp_path: Path, way: s
     }[way]
     address = read_address(f"duckdb://{path}")
     with pytest.raises(Refused, match="link"):
-        Opened(Source(name="x", address=address, changeable=(str(inside),)), ())
-    assert not Opened(Source(name="x", address=address, changeable=(str(tmp_path / "elsewhere"),)), ()).is_changeable
+        FileCheck(Source(name="x", address=address, changeable=(str(inside),)), ())
+    assert not FileCheck(Source(name="x", address=address, changeable=(str(tmp_path / "elsewhere"),)), ()).is_changeable

@@ -67,7 +67,7 @@ async def runtime(folder: Path, uv: Path | None, notice: Callable[[str], None]) 
     if (ready := place(folder)).exists():
         return ready
     if uv is None:
-        raise RuntimeMissing("what runs local models is missing; install it: pinfold extras add local")
+        raise RuntimeMissing("llama.cpp, which runs local models, is missing; install it: pinfold extras add local")
     try:
         make_private(folder)
         async with hold_lock(folder / ".lock") as held:
@@ -90,10 +90,8 @@ async def _install(uv: Path, ready: Path, held: int) -> None:
         done = await _run([uv, "pip", "install", "--quiet", "--no-config", *wheels_only, *into], held)
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").replace("error:", "").strip()
-            raise RuntimeMissing(
-                f"what runs local models could not be installed: {first_line(' '.join(said.split()), 300)}; "
-                "or install it beside Pinfold: pinfold extras add local"
-            )
+            why = first_line(" ".join(said.split()), 300)
+            raise RuntimeMissing(f"llama.cpp could not be installed: {why}; try: pinfold extras add local")
         (beside / "site").rename(ready)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -149,23 +147,23 @@ class BuiltinModel:
     def __post_init__(self) -> None:
         self._weights = weights_named(self.name)
         self._host: Host | None = None
-        self._talking: OpenAIModel | None = None
+        self._client: OpenAIModel | None = None
         self._alone = anyio.Lock()
 
     @property
     def context(self) -> int:
         """Size of the context it runs with, in tokens."""
-        return (self._talking and self._talking.context) or self._weights.context
+        return (self._client and self._client.context) or self._weights.context
 
     async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
         """Yield pieces as they arrive, then the whole reply. Raises RequestFailed, or ModelError for missing parts."""
-        talking = await self.warm()
+        client = await self.warm()
         began, first = time.monotonic(), None
         try:
-            async with aclosing(talking.stream(request)) as pieces:
+            async with aclosing(client.stream(request)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Reply):
-                        news = self._news(piece.usage, (first or began) - began, time.monotonic() - began)
+                        news = self._describe_speed(piece.usage, (first or began) - began, time.monotonic() - began)
                         yield msgspec.structs.replace(piece, cost=0.0, notices=(*piece.notices, *news))
                     else:
                         first = first or time.monotonic()
@@ -174,10 +172,10 @@ class BuiltinModel:
             if self._host is None or self._host.is_running():
                 raise
             await self._forget()
-            words = f"the process that runs {self.name} ended; it is started again when it is asked"
+            words = f"the process that runs {self.name} ended; the next request starts it again"
             raise RequestFailed(words) from failure
 
-    def _news(self, usage: Usage, reading_s: float, took_s: float) -> tuple[str, ...]:
+    def _describe_speed(self, usage: Usage, reading_s: float, took_s: float) -> tuple[str, ...]:
         """Return, once per user, a notice of the model's measured speed and what to expect of it."""
         fresh, written = usage.input_tokens - usage.cached_tokens, usage.output_tokens
         if min(fresh, written) < _MEASURED or not 0 < reading_s < took_s:
@@ -190,7 +188,7 @@ class BuiltinModel:
         says = (
             f"{self.name} {pace} tokens a second on this machine, as just measured. It is good for short questions "
             "about tables and files, and often wrong: read the code before you rely on a figure. For longer work use a larger "
-            "model: `pinfold model list` shows what can be had."
+            "model: `pinfold model list` shows what you can choose."
         )
         return (says,)
 
@@ -205,10 +203,10 @@ class BuiltinModel:
         async with self._alone:
             if self._host is not None and not self._host.is_running():
                 await self._forget()
-            if self._talking is None:
+            if self._client is None:
                 self._host = self._host or await self._make_host()
-                self._talking = self._make_client(await self._host.ready())
-            return self._talking
+                self._client = self._make_client(await self._host.ready())
+            return self._client
 
     async def _make_host(self) -> Host:
         folder, weights = self.folder / "models", self._weights
@@ -232,9 +230,9 @@ class BuiltinModel:
         )
 
     async def _forget(self) -> None:
-        talking, self._talking = self._talking, None
-        if talking is not None:
-            await talking.aclose()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
 
 
 class SeededLayer(Layer):

@@ -106,8 +106,7 @@ async def client(patience: Patience, certificates: str | None = None) -> AsyncGe
         yield opened
 
 
-class _TryAgain(Exception):
-    pass
+class _TryAgain(Exception): ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -152,20 +152,15 @@ class Host:
         with self.log.open("rb") as log:
             log.seek(min(began, file_size(self.log)))
             why = _reason(log.read().decode("utf-8", "replace"))
-        words = f"{self._spec.model} cannot be run: {why}; the whole story is in {self.log}"
+        words = f"{self._spec.model} cannot be run: {why}; the full log is {self.log}"
         raise RequestFailed(words, retryable=False)
 
     async def _ask_properties(self, served: Served) -> Served:
-        wire = Wire(served.url, patience=Patience(connect_s=self._answer_s), key=served.key)
-        try:
+        async with aclosing(Wire(served.url, patience=Patience(connect_s=self._answer_s), key=served.key)) as wire:
             told = as_object(await wire.ask("props", limit_s=self._answer_s))
-        finally:
-            await wire.aclose()
-        settings = as_object(told.get("default_generation_settings"))
-        caps = as_object(told.get("chat_template_caps"))
-        return msgspec.structs.replace(
-            served, context=as_count(settings.get("n_ctx")), tells_tools=caps.get("supports_tools") is True
-        )
+        context = as_count(as_object(told.get("default_generation_settings")).get("n_ctx"))
+        tells_tools = as_object(told.get("chat_template_caps")).get("supports_tools") is True
+        return msgspec.structs.replace(served, context=context, tells_tools=tells_tools)
 
     def _launch(self) -> None:
         settings = {**asdict(self._spec), "folder": self._folder, "log": self.log, "threads": cores()}
@@ -191,7 +186,7 @@ def _reason(said: str) -> str:
         return one_line(told[1])
     last = next(filter(str.strip, reversed(said.splitlines())), "")
     if not last or _CHATTER.match(last):
-        return "it was ended while it loaded; is there enough memory for it?"
+        return "it was killed while it loaded; is there enough memory for it?"
     return one_line(last)
 
 

@@ -174,9 +174,10 @@ async def pull_for_ollama(model: str, url: str, on_progress: OnPulling) -> None:
     """Have Ollama fetch `model`. Raises PullFailed."""
     layers: dict[str, tuple[int, int]] = {}
     ended = False
-    wire = Wire(url, patience=_OLLAMA_PATIENCE, hint="start Ollama with `ollama serve`, or set OLLAMA_HOST")
+    hint = "start Ollama with `ollama serve`, or set OLLAMA_HOST"
     try:
         async with (
+            aclosing(Wire(url, patience=_OLLAMA_PATIENCE, hint=hint)) as wire,
             wire.post("api/pull", {"model": model, "stream": True}) as answer,
             aclosing(events(answer, lambda: ended, tail_s=DRAIN_S)) as lines,
         ):
@@ -193,10 +194,8 @@ async def pull_for_ollama(model: str, url: str, on_progress: OnPulling) -> None:
                 on_progress(Pulling(phase=phase, done=done, total=total))
     except RequestFailed as failure:
         raise PullFailed(f"Ollama could not fetch {model}: {failure}") from failure
-    finally:
-        await wire.aclose()
     if not ended:
-        raise PullFailed(f"Ollama broke off while fetching {model}; try again, it goes on from there")
+        raise PullFailed(f"Ollama stopped while fetching {model}; try again, it continues from there")
 
 
 class _Pull:
@@ -237,10 +236,8 @@ class _Pull:
     def too_small(self) -> PullFailed:
         weights, folder = self._weights, self._path.parent
         free = shutil.disk_usage(folder).free
-        return PullFailed(
-            f"{weights.name} needs {weights.megabytes} in {folder}, and {free / 1e6:,.0f} MB are free there; "
-            "make room, or point XDG_DATA_HOME elsewhere, and try again"
-        )
+        need = f"{weights.name} needs {weights.megabytes} in {folder}, and {free / 1e6:,.0f} MB are free there"
+        return PullFailed(f"{need}; make room, or point XDG_DATA_HOME elsewhere, and try again")
 
     async def fetch_weights(self) -> Path:
         largest = max(part.size for part in self._weights.parts)
@@ -260,8 +257,8 @@ class _Pull:
         came = f" ({self._have() / 1e6:,.0f} of {self._weights.megabytes} are here)" if self._have() else ""
         raise PullFailed(
             f"{self._weights.name} could not be fetched{came}: {'; '.join(problems)}. "
-            f"`pinfold model pull {self._weights.name}` tries again and goes on from there; "
-            "HTTPS_PROXY, HF_ENDPOINT and UV_DEFAULT_INDEX lead it elsewhere"
+            f"`pinfold model pull {self._weights.name}` tries again and continues from there; "
+            "HTTPS_PROXY, HF_ENDPOINT and UV_DEFAULT_INDEX choose another way or server"
         )
 
     async def _from_hub(self, http: httpx2.AsyncClient) -> None:
@@ -317,7 +314,7 @@ class _Pull:
         self._on_progress(Pulling(phase="check", done=total, total=total))
         if not await _is(self._begun, self._weights.sha256):
             self._begun.unlink(missing_ok=True)
-            raise DownloadFailed(f"what it gave is not {self._weights.file} (its sha256 differs), and was thrown away")
+            raise DownloadFailed(f"the file it sent is not {self._weights.file} (its sha256 differs) and was deleted")
         _sync(self._begun)
         self._begun.rename(self._path)
         _sync(self._path.parent)

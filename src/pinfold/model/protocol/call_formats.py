@@ -205,7 +205,7 @@ def _read_unnamed_tag(body: _Place, known: KnownTools, finish: Finish, effort: E
     return Tag(tuple(code_blocks.calls_of(content, known, effort) or [Fault(_NOT_A_CALL)]), body.after)
 
 
-_NOT_A_CALL = 'What stands in <tool_call> is no call. Write {"name": ..., "arguments": {...}} there, as valid JSON.'
+_NOT_A_CALL = 'The content of <tool_call> is not a call. Write {"name": ..., "arguments": {...}} there, as valid JSON.'
 
 
 def _unreadable(error: Unreadable, finish: Finish) -> str:

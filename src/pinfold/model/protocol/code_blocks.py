@@ -182,8 +182,7 @@ _FUNCTIONS = frozenset(
 """Includes `print` and `sum`, but no types such as `range`: the repr of a value looks like a call of its type."""
 
 
-class _NotLiteral(ValueError):
-    pass
+class _NotLiteral(ValueError): ...
 
 
 def bracket_end(text: str, start: int, stop: int, effort: Effort) -> int | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias, cast
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pinfold.events import (
     ActionId,
@@ -200,14 +200,7 @@ class TextCallLayer(Layer):
         user = [message.text for message in request.messages if isinstance(message, UserMessage)]
         text = join_prefill(prefill_of(request), reply.text)
         reading = parse_reply(text, request.tools, quoted=user, finish=reply.finish)
-        return replace(
-            reply,
-            text=text,
-            calls=reading.calls,
-            in_text=bool(reading.calls),
-            correction=reading.correction,
-            unreadable=reading.unreadable,
-        )
+        return replace(reply, text=text, in_text=bool(reading.calls), **asdict(reading))
 
 
 def prefill_of(request: Request) -> str:

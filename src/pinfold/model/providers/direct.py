@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -63,26 +64,20 @@ PATIENCE = Patience(first_s=600.0, idle_s=300.0)
 """Reasoning models may take minutes before their first text. The SDK sets its own connection timeout."""
 
 
+@dataclass(eq=False)
 class DirectModel:
-    """One model of one provider, with its connections."""
+    """One model of one provider, with its connections. Without a key or an address, the SDK finds its own."""
 
-    def __init__(
-        self,
-        provider: str,
-        model: str,
-        *,
-        name: str,
-        key: str | None = None,
-        base_url: str | None = None,
-        patience: Patience = PATIENCE,
-    ) -> None:
-        """Does not import the SDK. Without a key or an address, the SDK finds its own."""
-        self.name = name
-        self._provider = DIRECT[provider]
-        self._model = model
-        self._key = key
-        self._base_url = base_url
-        self._patience = patience
+    provider: str
+    model: str
+    _: KW_ONLY
+    name: str
+    key: str | None = None
+    base_url: str | None = None
+    patience: Patience = PATIENCE
+
+    def __post_init__(self) -> None:
+        self._provider = DIRECT[self.provider]
         self._loading: Future[SdkModel] | None = None
         self._open = AsyncExitStack()
         self._opening = anyio.Lock()
@@ -116,7 +111,7 @@ class DirectModel:
         provider = self._provider
         try:
             clean = normalize_request(request, provider.pictures)
-            settings, left_out = encode_settings(clean.settings, model, provider, self._patience)
+            settings, left_out = encode_settings(clean.settings, model, provider, self.patience)
             opening = model_request_stream(
                 model,
                 [*encode_messages(clean, model, provider)],
@@ -131,15 +126,13 @@ class DirectModel:
             response = stream.get()
         except Exception as error:
             variables = " or ".join(key_variables(provider.name))
-            context = FailureContext(
-                key=self._key, variables=variables, settings=tuple(request.settings), patience=self._patience
-            )
-            raise failure(error, context) from error
+            asked = FailureContext(self.key, variables, settings=tuple(request.settings), patience=self.patience)
+            raise failure(error, asked) from error
         new = [setting for setting in left_out if setting not in self._said]
         self._said.update(new)
         notices = tuple(f"{provider.name} has no setting {setting!r}; it was left out" for setting in new)
         reply = reply_of(response, provider=provider.name, tools=original_names(clean), notices=notices)
-        cost = await to_thread.run_sync(cost_of, provider.name, self._model, reply.usage)
+        cost = await to_thread.run_sync(cost_of, provider.name, self.model, reply.usage)
         yield replace(reply, cost=cost)
 
     async def aclose(self) -> None:
@@ -172,7 +165,7 @@ class DirectModel:
         from pydantic_ai.models import create_async_httpx2_client, infer_model
         from pydantic_ai.providers import infer_provider_class
 
-        options = {"api_key": self._key, "base_url": self._base_url}
+        options = {"api_key": self.key, "base_url": self.base_url}
         given: dict[str, object] = {option: value for option, value in options.items() if value}
         if self._provider.forgets_connections:
             given["http_client"] = client = create_async_httpx2_client()
@@ -180,4 +173,4 @@ class DirectModel:
             client.event_hooks = {**hooks, "response": [*hooks["response"], _remember]}
             self._open.push_async_callback(client.aclose)
         make_provider = cast("Callable[..., Any]", infer_provider_class(self._provider.inner))
-        return infer_model(f"{self._provider.inner}:{self._model}", lambda _: make_provider(**given))
+        return infer_model(f"{self._provider.inner}:{self.model}", lambda _: make_provider(**given))

@@ -18,7 +18,7 @@ _WORDS = 400
 _THEIRS = {"stop": "stop_sequences", "max_tokens": "max_output_tokens"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FailureContext:
     """Details of the request that an error message may name."""
 
@@ -42,14 +42,14 @@ def failure(error: Exception, asking: FailureContext) -> RequestFailed:
         case sdk.UnexpectedModelBehavior():
             return RequestFailed(f"the answer cannot be read: {words}")
         case sdk.UserError():
-            return RequestFailed(f"cannot be asked this: {words}", retryable=False)
+            return RequestFailed(f"the request cannot be sent: {words}", retryable=False)
         case OSError():
             return RequestFailed(f"{type(error).__name__}: {words}")
         case _:
             # The SDK could not build a request from this, most likely because of a setting.
             named = ", ".join(asking.settings)
             hint = f"; is every setting right ({named})?" if named else ""
-            return RequestFailed(f"cannot be asked this: {type(error).__name__}: {words}{hint}", retryable=False)
+            return RequestFailed(f"the request cannot be sent: {type(error).__name__}: {words}{hint}", retryable=False)
 
 
 def _refusal(error: sdk.ModelHTTPError, kind: sdk.ModelAPIError, asking: FailureContext) -> RequestFailed:
@@ -76,7 +76,7 @@ def _refusal(error: sdk.ModelHTTPError, kind: sdk.ModelAPIError, asking: Failure
         case sdk.ModelOverloadedError():
             said = f"overloaded ({status}): {words}"
         case sdk.ModelRequestRejectedError() if setting := _find_setting(words, asking.settings):
-            said = f"refuses the setting {setting!r} ({status}): {words}; take it out of [model]"
+            said = f"refuses the setting {setting!r} ({status}): {words}; remove it from [model]"
         case _:
             said = f"{words} ({status})"
     return RequestFailed(

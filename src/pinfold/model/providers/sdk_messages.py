@@ -67,9 +67,7 @@ def encode_tools(request: Request) -> ModelRequestParameters:
 
 def original_names(request: Request) -> Mapping[str, str]:
     """Map tool names as sent to the provider back to Pinfold's names."""
-    used = [
-        call.tool for message in request.messages if isinstance(message, AssistantMessage) for call in message.calls
-    ]
+    used = [call.tool for one in request.messages if isinstance(one, AssistantMessage) for call in one.calls]
     return {valid_name(name): name for name in (*used, *(tool.name for tool in request.tools))}
 
 

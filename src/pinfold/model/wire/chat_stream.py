@@ -133,11 +133,8 @@ def _first(line: bytes, answer: Answer) -> bytes:
 
 def not_a_chat(answer: Answer, what: str) -> RequestFailed:
     """Build the error for a server that answers with something other than chat."""
-    return RequestFailed(
-        f"{answer.url} did not answer with a chat reply ({what}); is the URL right?",
-        status=404,
-        request_id=answer.request_id,
-    )
+    words = f"{answer.url} did not answer with a chat reply ({what}); is the URL right?"
+    return RequestFailed(words, status=404, request_id=answer.request_id)
 
 
 class _Reader:

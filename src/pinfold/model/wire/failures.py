@@ -80,11 +80,8 @@ class Refused(RequestFailed):
         """Return an error that names the refused setting, else this one. `settings` maps sent names to settings."""
         for sent, setting in settings.items():
             if self.names(sent):
-                return RequestFailed(
-                    f"the server refuses the setting {setting!r}: {self.words}; take it out of [model]",
-                    status=self.status,
-                    request_id=self.request_id,
-                )
+                words = f"the server refuses the setting {setting!r}: {self.words}; remove it from [model]"
+                return RequestFailed(words, status=self.status, request_id=self.request_id)
         return self
 
 
@@ -120,7 +117,7 @@ def refusal(
 
 def _sentence(status: int | None, words: str, url: str, *, named: bool) -> str:
     if status is None:
-        return words or "the server reports an error and does not say which"
+        return words or "the server reported an error without a message"
     from http import HTTPStatus
 
     phrase = next((f" {known.phrase}" for known in HTTPStatus if known == status), "")

@@ -127,7 +127,7 @@ class Wire:
             is_here = is_loopback(parts.hostname or "")
         except ValueError:
             self._origin, is_here = "", False
-        usual = "is the server running?" if is_here else "is there a network, and does the server run?"
+        usual = "is the server running?" if is_here else "is the network up, and is the server running?"
         self._hint = hint or usual
 
     def post(self, path: str, body: Json) -> AbstractAsyncContextManager[Answer]:
@@ -165,13 +165,11 @@ class Wire:
             raise _no_first_byte(self._place(path), self.patience) from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._unreachable(error) from error
-        try:
+        async with aclosing(response):
             answer = Answer(response, self._place(path), self.patience, first_by)
             if not response.is_success:
                 raise await self._read_refusal(response, answer)
             yield answer
-        finally:
-            await response.aclose()
 
     async def _read_refusal(self, response: httpx2.Response, answer: Answer) -> RequestFailed:
         body = b""
@@ -230,23 +228,23 @@ class Wire:
         place = self._place()
         match error:
             case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
-                return RequestFailed(f"{place!r} is no URL of a server: {words}", retryable=False)
+                return RequestFailed(f"{place!r} is not the URL of a server: {words}", retryable=False)
             case httpx2.LocalProtocolError():
                 return RequestFailed(f"the request cannot be sent: {words}", retryable=False)
             case httpx2.ConnectTimeout():
                 waited = f"within {self.patience.connect_s:g} s"
-                return RequestFailed(f"{place} did not take the connection {waited}; {self._hint}")
+                return RequestFailed(f"{place} did not accept the connection {waited}; {self._hint}")
             case httpx2.ConnectError() if "certificate" in words.lower():
                 return RequestFailed(f"the certificate of {place} is not trusted: {words}", retryable=False)
             case httpx2.ConnectError() if "ssl" in words.lower() or not words:
-                return RequestFailed(f"{place} does not take TLS; should the URL begin with http:?")
+                return RequestFailed(f"{place} does not speak TLS; should the URL begin with http:?")
             case httpx2.ConnectError() if any(known in words for known in _NO_SUCH_HOST):
                 said = "Host name not found. Check your network and the address."
                 return RequestFailed(f"nothing answers at {place}: {said}")
             case httpx2.ConnectError():
                 return RequestFailed(f"nothing answers at {place}; {self._hint}")
             case _:
-                return RequestFailed(f"{place} gave no answer: {words or type(error).__name__}")
+                return RequestFailed(f"{place} did not answer: {words or type(error).__name__}")
 
 
 async def send(client: httpx2.AsyncClient, method: str, url: str, content: bytes | None) -> httpx2.Response:

@@ -81,11 +81,8 @@ class OllamaModel(StreamedModel):
 
     def _clearer(self, failure: RequestFailed) -> RequestFailed:
         if failure.status == 404 and "not found" in str(failure):
-            return RequestFailed(
-                f"ollama has no model {self.model}; `pinfold model pull ollama:{self.model}`",
-                status=404,
-                request_id=failure.request_id,
-            )
+            words = f"ollama has no model {self.model}; `pinfold model pull ollama:{self.model}` fetches it"
+            return RequestFailed(words, status=404, request_id=failure.request_id)
         return failure
 
     async def _learn(self) -> None:

@@ -29,7 +29,7 @@ from pinfold.model.wire.conversation import conversation, encode_arguments, func
 from pinfold.model.wire.failures import Refused, one_line
 from pinfold.model.wire.http import Answer, Patience, Wire
 from pinfold.model.wire.payload import as_list, as_object, as_text, estimate_tokens, objects_in, sendable
-from pinfold.text import join_names
+from pinfold.text import closest, join_names
 
 _PATH = "chat/completions"
 _FORM = "response_format"
@@ -109,16 +109,14 @@ class OpenAIModel(StreamedModel):
 
     async def _others(self) -> str:
         """Return a phrase that names models the server does have."""
-        from difflib import get_close_matches
-
         try:
             said = await self._wire.ask("models", limit_s=_LOOK_S)
         except RequestFailed:
             said = {}
         known = [as_text(model.get("id")) for model in objects_in(said, "data")]
         prefix = self.name.removesuffix(self.model)
-        if near := get_close_matches(self.model, known, n=1, cutoff=0.5):
-            return f"did you mean --model {one_line(prefix + near[0])}?"
+        if near := closest(self.model, known, 0.5):
+            return f"did you mean --model {one_line(prefix + near)}?"
         if known:
             return f"the server has {one_line(join_names(known, _NAMED))}"
         return "is the name right? `pinfold model list` shows what is here"

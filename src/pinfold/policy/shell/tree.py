@@ -102,7 +102,7 @@ class Tree:
             match node.type:
                 case "redirected_statement":
                     if (body := node.child_by_field_name("body")) is not None:
-                        extra[body.start_byte] = (self._after_redirects(node.children), self._fed(node.children))
+                        extra[body.start_byte] = (self._after_redirects(node.children), self._heredoc(node.children))
                 case "command":
                     words, fed = extra.get(node.start_byte, ([], None))
                     self._command(node, words, fed, depth)
@@ -137,7 +137,7 @@ class Tree:
                 found += self._after_redirects(child.children_by_field_name("redirect"))
         return found
 
-    def _fed(self, children: Iterable[Node]) -> str | None:
+    def _heredoc(self, children: Iterable[Node]) -> str | None:
         """Return the text of a here-document, or None."""
         for child in children:
             if child.type == "heredoc_redirect":

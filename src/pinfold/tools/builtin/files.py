@@ -98,7 +98,7 @@ class FileTools:
         try:
             entries = msgspec.to_builtins(convert(reply.get("entries"), list[_Entry]))
         except msgspec.ValidationError:
-            raise BadCall("the session gave no answer that can be read") from None
+            raise BadCall("the session's answer cannot be read") from None
         more = reply.count("more")
         return {"entries": entries, "more": more} if more else {"entries": entries}
 
@@ -134,7 +134,7 @@ class FileTools:
         all of it or nothing."""
         reply = await self._ask("patcher", "apply", patch=patch, dry=False)
         if reply.notices and "\n" in reply.text():
-            raise BadCall(f"{'; '.join(reply.notices)}; what else the patch says was done:\n{reply.text()}")
+            raise BadCall(f"{'; '.join(reply.notices)}; the rest of the patch was applied:\n{reply.text()}")
         return _reply_text(reply)
 
     async def glob(self, pattern: str, path: str = ".") -> str:

@@ -116,4 +116,4 @@ def _read(ran: Ran, timeout_s: float) -> Reply:
 
 
 def _nonsense() -> BadCall:
-    return BadCall("the session gave no answer that can be read; has its Python been tampered with?")
+    return BadCall("the session's answer cannot be read; has its Python been tampered with?")

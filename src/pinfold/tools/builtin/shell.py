@@ -116,16 +116,14 @@ def _ending(ran: Ran, limit_s: float) -> str:
         case "ok", _:
             return ""
         case "timeout", _:
-            return (
-                f"[not done after {limit_s:g} s, and ended. Give more with timeout_s, "
-                "or end the command with & to let it go on in the background]"
-            )
+            more = "allow more with timeout_s, or end the command with & to run it in the background"
+            return f"[not done after {limit_s:g} s, and stopped; {more}]"
         case _, int(code) if code < 0:
             return f"[ended by signal {-code}]"
         case _, int(code):
             return f"[exit code {code}]"
         case _:
-            return "[it could not be run to its end]"
+            return "[it did not run to its end]"
 
 
 def _job(ran: Ran, limit_s: float) -> Result:
@@ -135,9 +133,8 @@ def _job(ran: Ran, limit_s: float) -> Result:
             pass
         case _:
             return _command_result(ran, limit_s)
-    parts = [
-        f"[job {number}, process {pid}, {'goes on in the background' if state == 'runs' else 'has ended'}; log {path}]"
-    ]
+    now = "runs in the background" if state == "runs" else "has ended"
+    parts = [f"[job {number}, process {pid}, {now}; log {path}]"]
     if log.strip("\n"):
         parts.append(log.rstrip("\n"))
     if state == "runs":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import NoReturn, TypeAlias
 
-from pinfold.text import first_line
+from pinfold.text import closest, first_line
 from pinfold.tools.results import BadCall
 from pinfold.tools.tool import AnyTool, tool
 
@@ -122,11 +122,9 @@ def evaluate(expression: str) -> Value:
     if len(text) > LENGTH:
         raise BadCall(f"the expression has {len(text):,} characters; {LENGTH:,} is the most")
     if "^" in text:
-        raise BadCall("'^' can mean two things: write ** for a power, xor(a, b) for bits")
+        raise BadCall("'^' is ambiguous: write ** for a power, xor(a, b) for bits")
     if re.search(_UNCLEAR_PERCENT, text):
-        raise BadCall(
-            "'%' next to a sign can mean two things: write (10/100) for a percentage, mod(a, b) for the remainder"
-        )
+        raise BadCall("'%' next to a sign is ambiguous: write (10/100) for a percentage, mod(a, b) for the remainder")
     if not set(text) & set("([") and (number := re.search(_COMMA, text)):
         raise BadCall(f"write {number.group().replace(',', '')}, without commas")
     try:
@@ -150,7 +148,7 @@ def _parse_expression(text: str) -> ast.Expression:
         if percent != text:
             return _parse_expression(percent)
         where = f" near column {error.offset}" if isinstance(error, SyntaxError) and error.offset else ""
-        raise BadCall(f"this is no expression{where}: write it as in Python, such as (2 + 3) * 4") from error
+        raise BadCall(f"this is not an expression{where}: write it as in Python, such as (2 + 3) * 4") from error
 
 
 def _value(node: ast.expr, depth: int) -> Value:
@@ -269,7 +267,6 @@ def now_tool(clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> AnyTo
 def _zone(name: str) -> tzinfo:
     """Find a time zone by name, city or offset."""
     import zoneinfo
-    from difflib import get_close_matches
 
     asked = name.strip().replace(" ", "_")
     if asked.upper() in ("UTC", "Z", "GMT"):
@@ -288,8 +285,8 @@ def _zone(name: str) -> tzinfo:
     if not zones:
         raise BadCall("this machine has no table of time zones; give an offset such as +02:00")
     by_city = {zone.rpartition("/")[2]: zone for zone in sorted(zones)}
-    near = get_close_matches(asked, [*by_city, *zones], n=1, cutoff=0.5)
-    hint = by_city.get(near[0], near[0]) if near else "Europe/Berlin or +02:00"
+    near = closest(asked, [*by_city, *zones], 0.5)
+    hint = by_city.get(near, near) or "Europe/Berlin or +02:00"
     raise BadCall(f"no time zone is called {name[:60]!r}; did you mean {min(fitting, default=hint)}?")
 
 

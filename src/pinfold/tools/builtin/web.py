@@ -33,7 +33,7 @@ def fetch_tool(web: Web, *, max_bytes: int = MAX_BYTES) -> AnyTool:
         """
         address = _whole(url)
         if not destination(address):
-            raise BadCall(f"{url[:200]!r} is no address of the web; give it whole, such as https://example.com/page")
+            raise BadCall(f"{url[:200]!r} is not a web address; write all of it, such as https://example.com/page")
         headers = {"Accept": "text/html, application/json, text/*;q=0.9, */*;q=0.5"}
         answer = await web.request("GET", address, headers=headers, body=None, timeout_s=FETCH_S, max_bytes=max_bytes)
         text, value = await anyio.to_thread.run_sync(read_body, answer, abandon_on_cancel=True)

@@ -76,9 +76,8 @@ class Parameter:
         for bound, limit in self.bounds.items():
             keeps, words = _BOUNDS[bound]
             if not keeps(value, limit):
-                raise BadCall(
-                    f"{self.argument.name!r} {words.format(limit=limit, value=str(value)[:60], size=len(str(value)))}"
-                )
+                why = words.format(limit=limit, value=str(value)[:60], size=len(str(value)))
+                raise BadCall(f"{self.argument.name!r} {why}")
 
 
 def check_values(parameters: Mapping[str, Parameter], values: Mapping[str, Json]) -> None:
@@ -125,7 +124,7 @@ def _of_list(content: list[Json], source: str) -> dict[str, Json]:
 
 def _parameter(name: str, content: Json, needed: frozenset[str] | None, source: str) -> Parameter:
     if not _NAME.fullmatch(name):
-        fault(source, "parameters", f"{name!r} is no name; use letters, digits and underscores")
+        fault(source, "parameters", f"{name!r} is not a valid name; use letters, digits and underscores")
     if content is None or isinstance(content, str):
         content = {"type": content or "string"}
     where = f"parameters.{name}"
@@ -159,11 +158,11 @@ def _bounds(given: _Described, kind: Kind, source: str, where: str) -> dict[str,
     found = {name: value for name, value in to_builtins(given).items() if name in _BOUNDS and value is not None}
     fitting = {"string": {*_BOUNDS} - {*_OF_NUMBERS}, "integer": {*_OF_NUMBERS}, "number": {*_OF_NUMBERS}}
     if odd := found.keys() - fitting.get(kind, set()):
-        fault(source, f"{where}.{min(odd)}", f"says nothing of type {kind}; leave it out")
+        fault(source, f"{where}.{min(odd)}", f"does not apply to type {kind}; leave it out")
     try:
         re.compile(given.pattern or "")
     except re.error as error:
-        fault(source, f"{where}.pattern", f"is no regular expression: {error}")
+        fault(source, f"{where}.pattern", f"is not a regular expression: {error}")
     return found
 
 

@@ -115,17 +115,17 @@ def request_of(
 def _outline(http: HttpFile, source: str, parameters: Mapping[str, Parameter], timeout_s: float) -> Outline:
     known, parts = set(parameters), _URL.fullmatch(http.url)
     if parts is None:
-        words = f"should be a whole address such as https://api.example.com/items/{{id}}, not {http.url[:80]!r}"
+        words = f"should be a full address such as https://api.example.com/items/{{id}}, not {http.url[:80]!r}"
         fault(source, "http.url", words)
     if re.search(r"[{}$@]", parts["host"]) or not destination(f"{parts['scheme']}://{parts['host']}"):
-        words = f"the host {parts['host']!r} must be written out, without parameters, names or passwords"
+        words = f"the host {parts['host']!r} must be written out, without parameters, user names or passwords"
         fault(source, "http.url", words)
     contents = [name for name in ("body", "form") if getattr(http, name) is not None]
     method = http.method.upper() or ("POST" if contents else "GET")
     if method not in METHODS:
         fault(source, "http.method", f"should be one of {', '.join(METHODS)}, not {method!r}")
     if contents and method in ("GET", "HEAD"):
-        fault(source, f"http.{contents[0]}", f"{method} has none; use POST, or `query`")
+        fault(source, f"http.{contents[0]}", f"{method} requests have none; use POST, or `query`")
     if len(contents) > 1:
         fault(source, "http.form", "there is a `body` too; keep one of them")
     path = template(source, "http.url", parts["path"], known)
@@ -199,7 +199,7 @@ def _url(outline: Outline, values: Mapping[str, Json]) -> str:
 
     path = outline.path.fill(values, segment)
     if any(part in (".", "..") for part in path.split("/")):
-        raise BadCall("the values make '..' in the address; that leads elsewhere")
+        raise BadCall("the values put '..' into the address, which leads elsewhere")
     query = outline.inline.fill(values, word)
     more: list[tuple[str, str]] = []
     for name, one in outline.query.items():
@@ -266,7 +266,7 @@ def _response_result(answer: Fetched, outline: Outline) -> Result:
         raise BadCall(f"{outline.to} answered {answer.status}: {text[:_WORDS]}", sent=answer.sent)
     if outline.http.select:
         if "json" not in mime_of(answer) or isinstance(value, str):
-            raise BadCall(f"{outline.to} answered with no JSON, so `select` finds nothing", sent=answer.sent)
+            raise BadCall(f"{outline.to} did not answer with JSON, so `select` finds nothing", sent=answer.sent)
         try:
             value = select(value, outline.http.select)
         except LookupError as error:

@@ -5,7 +5,6 @@ A value that fills a `{parameter}` of a template is never parsed as a template i
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -15,7 +14,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 from msgspec import ValidationError
 
 from pinfold.events import Json, convert, is_deeper
-from pinfold.text import first_line
+from pinfold.text import closest, first_line
 from pinfold.tools.arguments import describe_misfit
 from pinfold.tools.results import BadTool
 
@@ -54,9 +53,8 @@ def parse(content: bytes, source: str) -> Json:
             for key_node, _ in node.value:
                 key = key_node.value
                 if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key!r} is given twice", key_node.start_mark
-                    )
+                    words = f"the key {key!r} is given twice"
+                    raise yaml.constructor.ConstructorError(None, None, words, key_node.start_mark)
                 seen.add(key)
             return super().construct_mapping(node, deep=deep)
 
@@ -71,11 +69,11 @@ def parse(content: bytes, source: str) -> Json:
         text = content.decode("utf-8")
         for event in cast("Iterable[yaml.Event]", cast("Any", yaml).parse(text, Loader)):
             if isinstance(event, yaml.AliasEvent):
-                words = "an alias (*name) is not taken; write the value out"
+                words = "aliases (*name) are not supported; write the value out"
                 raise yaml.constructor.ConstructorError(None, None, words, event.start_mark)
         loaded = yaml.load(text, Loader)  # noqa: S506 - a loader of plain values
     except UnicodeDecodeError as error:
-        raise BadTool(f"{source}: it is not UTF-8; save it as such") from error
+        raise BadTool(f"{source}: it is not UTF-8; save it as UTF-8") from error
     except yaml.YAMLError as error:
         mark: yaml.Mark | None = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
@@ -142,16 +140,16 @@ def template(source: str, key: str, text: str, known: AbstractSet[str], *, secre
         at = mark.end()
         if (hole := mark["hole"]) is not None:
             if hole not in known:
-                near = difflib.get_close_matches(hole, known, n=1)
+                near = closest(hole, known)
                 else_ = f"declare it, or write {{{{{hole}}}}} for the text itself"
-                meant = f"did you mean {{{near[0]}}}?" if near else else_
+                meant = f"did you mean {{{near}}}?" if near else else_
                 fault(source, key, f"no parameter is called {hole!r}; {meant}")
             parts.append(Hole(hole))
         elif (secret := mark["secret"]) is not None:
             if not secrets:
-                fault(source, key, "a secret may stand in http.headers only")
+                fault(source, key, "secrets are allowed in http.headers only")
             if not _SECRET_NAME.fullmatch(secret):
-                fault(source, key, f"{secret!r} is no name of a secret; use letters, digits and underscores")
+                fault(source, key, f"{secret!r} is not a valid name for a secret; use letters, digits and underscores")
             parts.append(Hole(secret, is_secret=True))
         else:
             parts.append(mark.group()[0])

@@ -81,7 +81,7 @@ def command_of(
 def _words(content: str | Sequence[Plain] | None, source: str) -> list[str]:
     if isinstance(content, str):
         if _OPERATORS.search(content):
-            words = "no shell reads it; write [bash, -c, 'your | script \"$1\"', bash, '{parameter}']"
+            words = "no shell runs it; write [bash, -c, 'your | script \"$1\"', bash, '{parameter}']"
             fault(source, "command", words)
         try:
             content = shlex.split(content)
@@ -100,18 +100,12 @@ def _check_places(source: str, argv: list[Template], parameters: Mapping[str, Pa
         after_option = not before.holes and before.fill({}) in _SCRIPT_OPTIONS
         is_script = after_option or (number == 1 and "awk" in program)
         if word.holes and _SCRIPTED.fullmatch(program) and is_script:
-            fault(
-                source,
-                f"command.{number}",
-                "a parameter inside a script would be run as code; pass it as an argument of its own ('$1' in a shell)",
-            )
+            words = "a parameter inside a script would be run as code; pass it as a separate argument ('$1' in a shell)"
+            fault(source, f"command.{number}", words)
         for name in word.holes:
             if parameters[name].kind in ("array", "object"):
-                fault(
-                    source,
-                    f"command.{number}",
-                    f"{name!r} is a list or an object and cannot fill one argument; use stdin",
-                )
+                words = f"{name!r} is a list or an object and cannot fill one argument; use stdin"
+                fault(source, f"command.{number}", words)
 
 
 def _fill_arguments(argv: list[Template], values: Mapping[str, Json], parameters: Mapping[str, Parameter]) -> list[str]:
@@ -138,7 +132,7 @@ def _command_result(program: str, ran: Ran, timeout_s: float) -> Result:
         case "ok":
             return Result(text=out or NO_OUTPUT, value=out, notices=ran.notices)
         case "timeout":
-            raise BadCall(f"{program} was not done after {timeout_s:g} s, and was ended\n{err or out}".rstrip())
+            raise BadCall(f"{program} was not done after {timeout_s:g} s, and was stopped\n{err or out}".rstrip())
         case _:
             raise BadCall(f"{program} ended with exit code {ran.code}\n{err or out}".rstrip())
 

@@ -6,13 +6,11 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
-    AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
 )
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -28,10 +26,10 @@ from pinfold.events import Json
 from pinfold.net import BadDestination, parse_url
 from pinfold.text import cap_text, presentable_line
 from pinfold.tools.mcp.manifest import Manifest, read_tools
-from pinfold.tools.mcp.oauth import signing_in
-from pinfold.tools.mcp.ports import Limits, McpPorts, Patience, Person, Sampler
+from pinfold.tools.mcp.oauth import make_sign_in
+from pinfold.tools.mcp.ports import Limits, McpPorts, Patience
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.mcp.transports import UNKNOWN, UNSENT, Over, Streams, Watch, over_http, over_stdio
+from pinfold.tools.mcp.transports import UNKNOWN, UNSENT, ConnectionEnd, Streams, Watch, over_http, over_stdio
 from pinfold.tools.results import BadCall
 from pinfold.tools.stubs.schema_types import as_list, as_object
 
@@ -44,13 +42,13 @@ _LOGGED = 1_000
 _LOGGED_LINE = 400
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class Answers:
-    server: str
-    person: Person
-    sampler: Sampler
-    roots: Callable[[], Sequence[Path]]
-    asking: Callable[[], AbstractContextManager[None]]
+    """Answers to what a server asks of the user or of a model."""
+
+    spec: ServerSpec
+    world: McpPorts
+    patience: Patience
     limits: Limits
     _open: int = 0
     _logged: int = 0
@@ -66,7 +64,7 @@ class Answers:
                 agreed = await self.open_page(params.url, params.message)
                 return types.ElicitResult(action="accept" if agreed else "decline")
             message = cap_text(params.message, MESSAGE)
-            filled = await self.person.elicit(self.server, message, dict(params.requested_schema))
+            filled = await self.world.person.elicit(self.spec.name, message, dict(params.requested_schema))
         if filled is None:
             return types.ElicitResult(action="decline")
         try:
@@ -79,8 +77,8 @@ class Answers:
             parse_url(url)
         except BadDestination:
             return False
-        with self.asking():
-            return await self.person.open_page(self.server, url, cap_text(why, MESSAGE))
+        with self.patience.asking():
+            return await self.world.person.open_page(self.spec.name, url, cap_text(why, MESSAGE))
 
     async def sample(
         self, context: ClientRequestContext, params: types.CreateMessageRequestParams
@@ -89,8 +87,8 @@ class Answers:
         if self._open >= self.limits.questions:
             return self._too_many()
         with self._question():
-            said = await self.sampler.sample(
-                self.server,
+            said = await self.world.sampler.sample(
+                self.spec.name,
                 [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in params.messages],
                 system=params.system_prompt or "",
                 max_tokens=max(1, min(params.max_tokens, SAMPLED_TOKENS)),
@@ -104,29 +102,28 @@ class Answers:
 
     async def list_roots(self, context: ClientRequestContext) -> types.ListRootsResult:
         del context
-        return types.ListRootsResult(
-            roots=[types.Root.model_validate({"uri": folder.as_uri(), "name": folder.name}) for folder in self.roots()]
-        )
+        folders = self.spec.folders() or self.world.roots
+        roots = [types.Root.model_validate({"uri": folder.as_uri(), "name": folder.name}) for folder in folders]
+        return types.ListRootsResult(roots=roots)
 
     async def on_log_message(self, params: types.LoggingMessageNotificationParams) -> None:
         self._logged += 1
         if self._logged <= _LOGGED:
             said = presentable_line(str(params.data)[:_LOGGED_LINE])
-            logger.debug("%s says (%s): %s", self.server, params.level, said)
+            logger.debug("%s says (%s): %s", self.spec.name, params.level, said)
 
     @contextmanager
     def _question(self) -> Generator[None]:
         self._open += 1
         try:
-            with self.asking():
+            with self.patience.asking():
                 yield
         finally:
             self._open -= 1
 
     def _too_many(self) -> types.ErrorData:
-        return types.ErrorData(
-            code=types.INVALID_REQUEST, message=f"more than {self.limits.questions} questions at once"
-        )
+        message = f"more than {self.limits.questions} questions at once"
+        return types.ErrorData(code=types.INVALID_REQUEST, message=message)
 
 
 T = TypeVar("T")
@@ -161,7 +158,7 @@ class SessionLost(Exception):
 class Connection:
     spec: ServerSpec
     client: Client
-    over: Over
+    over: ConnectionEnd
     patience: Patience
     answers: Answers
     limits: Limits
@@ -224,7 +221,7 @@ class Connection:
                 raise BadCall(words, at_fault=True, may_have_happened=True) from error
             self.worked = True
             return answer
-        words = f"it gave no sign for {self.spec.timeout_s:g} s and was given up; whether it was done is not known"
+        words = f"it was silent for {self.spec.timeout_s:g} s and was given up; whether it was done is not known"
         raise BadCall(words, at_fault=True, may_have_happened=True)
 
     async def _explain_error(self, error: MCPError) -> Exception:
@@ -251,12 +248,10 @@ class Connection:
     async def _pages_first(self, error: MCPError) -> BadCall:
         wanted = as_list(as_object(error.error.data).get("elicitations"))[:_PAGES]
         pages = [as_object(one) for one in wanted if isinstance(one, Mapping)]
-        agreed = [
-            await self.answers.open_page(str(page.get("url", "")), str(page.get("message", ""))) for page in pages
-        ]
+        agreed = [await self.answers.open_page(str(one.get("url", "")), str(one.get("message", ""))) for one in pages]
         if agreed and all(agreed):
-            return BadCall("the user must first finish what a page asks, which was opened; then call it again")
-        return BadCall("the user would first have to visit a page, and did not")
+            return BadCall("a page was opened that the user must complete first; then call it again")
+        return BadCall("the user must visit a page first, and did not")
 
     async def _all(self, method: str) -> list[Any]:
         async def page(cursor: str | None) -> tuple[Sequence[Any], str | None]:
@@ -287,23 +282,22 @@ async def open_streams(
     if spec.transport == "stdio":
         process = await stack.enter_async_context(world.start_program(spec))
         return over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}"))
-    auth = signing_in(spec, world.credentials, world.person, patience.asking, watch.limits.sign_in_s)
+    auth = make_sign_in(spec, world, patience, watch.limits.sign_in_s)
     return over_http(spec, watch, auth)
 
 
 @asynccontextmanager
 async def connect(
-    spec: ServerSpec, world: McpPorts, *, limits: Limits, patience: Patience, over: Over, changed: Callable[[], None]
+    spec: ServerSpec,
+    world: McpPorts,
+    *,
+    limits: Limits,
+    patience: Patience,
+    over: ConnectionEnd,
+    changed: Callable[[], None],
 ) -> AsyncGenerator[Connection]:
     """Connect and negotiate the protocol version. Lets all errors through; `explain` describes them."""
-    answers = Answers(
-        server=spec.name,
-        person=world.person,
-        sampler=world.sampler,
-        roots=lambda: spec.folders() or world.roots,
-        asking=patience.asking,
-        limits=limits,
-    )
+    answers = Answers(spec, world, patience, limits)
 
     async def on_message(message: IncomingMessage) -> None:
         if isinstance(message, _LIST_CHANGED):
@@ -343,7 +337,7 @@ def unwrap(error: BaseException) -> BaseException:
     return error
 
 
-def explain(error: BaseException, over: Over) -> str:
+def explain(error: BaseException, over: ConnectionEnd) -> str:
     """Describe in one line why a connection failed."""
     if over.why:
         return over.why

@@ -140,7 +140,7 @@ def read_tools(listed: Iterable[Mapping[str, Json]], extras: Iterable[tuple[str,
 def why_not(entry: Entry) -> str:
     """Return why a tool cannot be offered; empty if it can."""
     if not _NAME.fullmatch(entry.name):
-        return f"{entry.name[:60]!a} is no name for a tool"
+        return f"{entry.name[:60]!a} is not a valid name for a tool"
     if "others" in entry.content:
         return f"{entry.name} is listed more than once, differently"
     if not entry.extra and entry.table("inputSchema") is None:

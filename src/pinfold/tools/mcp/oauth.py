@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 from urllib.parse import parse_qs, urlsplit
@@ -27,7 +26,7 @@ from pydantic import AnyUrl, ValidationError
 
 from pinfold.events import Json
 from pinfold.net import BadDestination, parse_url
-from pinfold.tools.mcp.ports import Credentials, Person
+from pinfold.tools.mcp.ports import Credentials, McpPorts, Patience, Person
 from pinfold.tools.mcp.spec import OAuth, ServerSpec, why_redirect_refused
 
 _PATH = "/callback"
@@ -48,18 +47,12 @@ _PAGE = (
 )
 
 
-def signing_in(
-    spec: ServerSpec,
-    credentials: Credentials,
-    person: Person,
-    asking: Callable[[], AbstractContextManager[None]],
-    within_s: float,
-) -> httpx2.Auth | None:
+def make_sign_in(spec: ServerSpec, world: McpPorts, patience: Patience, within_s: float) -> httpx2.Auth | None:
     """Return the sign-in for a server; None if the user configured an authorization header."""
     if any(name.lower() == "authorization" for name in spec.headers):
         return None
     said = spec.oauth or OAuth()
-    kept = _Kept(spec, credentials)
+    kept = _Stored(spec, world.credentials)
     if said.grant == "client_credentials":
         provider: OAuthClientProvider = ClientCredentialsOAuthProvider(
             server_url=spec.url,
@@ -71,7 +64,8 @@ def signing_in(
             issuer=said.issuer,
         )
     else:
-        visit = _Visit(spec, kept.port or said.callback_port or _free_port(), person, asking, within_s)
+        port = kept.port or said.callback_port or _free_port()
+        visit = _BrowserVisit(spec, port, world.person, patience, within_s)
         provider = OAuthClientProvider(
             server_url=spec.url,
             client_metadata=OAuthClientMetadata(
@@ -86,13 +80,13 @@ def signing_in(
         )
         kept.redirect = visit.address
     kept.provider = provider
-    return _WhenAsked(provider, kept)
+    return _SignInOnDemand(provider, kept)
 
 
-class _WhenAsked(httpx2.Auth):
+class _SignInOnDemand(httpx2.Auth):
     """Signs in only when the server demands it. The SDK's own class would send requests one at a time."""
 
-    def __init__(self, provider: OAuthClientProvider, kept: _Kept) -> None:
+    def __init__(self, provider: OAuthClientProvider, kept: _Stored) -> None:
         self._provider = provider
         self._kept = kept
         self._is_loaded = False
@@ -122,7 +116,7 @@ class _WhenAsked(httpx2.Auth):
 
 
 @dataclass(eq=False)
-class _Kept:
+class _Stored:
     """Stored tokens and registration of one server. They are ignored if the server's URL has changed."""
 
     spec: ServerSpec
@@ -195,13 +189,13 @@ class _Kept:
 
 
 @dataclass(eq=False)
-class _Visit:
+class _BrowserVisit:
     """Sends the browser to the sign-in page and waits for it to return."""
 
     spec: ServerSpec
     port: int
     person: Person
-    asking: Callable[[], AbstractContextManager[None]]
+    patience: Patience
     within_s: float
     _came: Mapping[str, str] | None = None
 
@@ -215,9 +209,7 @@ class _Visit:
         try:
             listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=self.port)
         except OSError as error:
-            raise OAuthFlowError(
-                f"port {self.port} of this machine is taken, to which the browser comes back ({error})"
-            ) from None
+            raise OAuthFlowError(f"port {self.port}, to which the browser returns, is taken ({error})") from None
 
         async def serve(stream: SocketStream) -> None:
             async with stream:
@@ -226,7 +218,7 @@ class _Visit:
                     came.set()
 
         self._came, agreed = None, False
-        with self.asking():
+        with self.patience.asking():
             async with listener, anyio.create_task_group() as tasks:
                 tasks.start_soon(listener.serve, serve)
                 with anyio.move_on_after(self.within_s):
@@ -252,14 +244,14 @@ def check_page(url: str, home: str) -> str:
     try:
         page, server = parse_url(url), parse_url(home)
     except BadDestination as error:
-        raise OAuthFlowError(f"the sign-in page has no good address: {error}") from None
+        raise OAuthFlowError(f"the sign-in page has no valid address: {error}") from None
     if why := why_redirect_refused(page, server):
         raise OAuthFlowError(f"the sign-in page is at {page.scheme}://{page.destination}, {why}")
     said = parse_qs(urlsplit(url).query, keep_blank_values=True)
     # An address with its own values for these parameters could make the user agree to something else.
     is_changed = any(len(said.get(name, [])) > 1 for name in _OURS) or any(name in said for name in _FORBIDDEN)
     if is_changed or "state" not in said:
-        raise OAuthFlowError("the sign-in page's address has parameters of its own that only this sign-in may set")
+        raise OAuthFlowError("the sign-in page's address sets parameters that only Pinfold may set")
     return said["state"][0]
 
 

@@ -32,7 +32,7 @@ from pinfold.tools.mcp.connection import EXTRAS, all_pages, explain, open_stream
 from pinfold.tools.mcp.manifest import Manifest, read_tools
 from pinfold.tools.mcp.ports import Limits, McpPorts, Patience, Pins
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.mcp.transports import Over, Watch
+from pinfold.tools.mcp.transports import ConnectionEnd, Watch
 from pinfold.tools.results import BadCall
 
 Wire: TypeAlias = Mapping[str, Any]
@@ -71,11 +71,11 @@ class Peer(Protocol):
 class Line:
     spec: ServerSpec
     dispatcher: JSONRPCDispatcher[TransportContext]
-    over: Over
+    over: ConnectionEnd
     speech: ClientHello
     pins: Pins
     limits: Limits
-    version: str
+    version: str = field(init=False)
     """Protocol version; the server may choose an older one than requested."""
     capabilities: Wire = field(default_factory=Message)
     manifest: Manifest = field(default_factory=Manifest)
@@ -87,6 +87,9 @@ class Line:
     """True if the server reported a change since its tools were listed."""
     _mirrored: Mapping[str, Mapping[tuple[str, ...], str]] = field(default_factory=Message)
     """Arguments of tools that are also sent as headers."""
+
+    def __post_init__(self) -> None:
+        self.version = self.speech.version
 
     async def request(
         self,
@@ -126,15 +129,9 @@ class Line:
         if self.speech.is_modern:
             answer = await self.request("server/discover", {"_meta": self.envelope()})
         else:
-            answer = await self.dispatcher.send_raw_request(
-                "initialize",
-                {
-                    "protocolVersion": self.speech.version,
-                    "capabilities": self.speech.capabilities,
-                    "clientInfo": self.speech.client,
-                },
-                {"cancel_on_abandon": False},
-            )
+            said = self.speech
+            hello = {"protocolVersion": said.version, "capabilities": said.capabilities, "clientInfo": said.client}
+            answer = await self.dispatcher.send_raw_request("initialize", hello, {"cancel_on_abandon": False})
             self.version = str(answer.get("protocolVersion"))
             await self.notify("notifications/initialized")
         self.capabilities = cast("Wire", answer.get("capabilities") or {})
@@ -146,7 +143,7 @@ class Line:
             types.CLIENT_CAPABILITIES_META_KEY: self.speech.capabilities,
         }
 
-    async def look(self) -> None:
+    async def read_listing(self) -> None:
         """Read the server's listing. Raises MCPError, BadCall."""
         self.has_changed = False
         self.listed = await self.every("tools/list", "tools") if "tools" in self.capabilities else ()
@@ -162,7 +159,7 @@ class Line:
             name for name, entry in good.entries.items() if name in pinned and pinned[name].digest == entry.digest
         )
 
-    def looks_like(self, other: Line) -> None:
+    def copy_listing(self, other: Line) -> None:
         """Copy the listing of another line to the same server, which was read a moment ago."""
         self.capabilities, self.manifest, self.listed = other.capabilities, other.manifest, other.listed
         self.agreed, self._mirrored = other.agreed, other._mirrored
@@ -190,7 +187,7 @@ async def line_to(
 
     Raises BadCall, and MCPError if the server refuses this version of the protocol.
     """
-    over, patience = Over(), Patience()
+    over, patience = ConnectionEnd(), Patience()
     watch = Watch(over, limits)
     watch.on_resume = peer.on_resumed
 
@@ -212,21 +209,13 @@ async def line_to(
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
             await tasks.start(dispatcher.run, on_request, on_notification)
-            line = Line(
-                spec=spec,
-                dispatcher=dispatcher,
-                over=over,
-                speech=speech,
-                pins=world.pins,
-                limits=limits,
-                version=speech.version,
-            )
+            line = Line(spec=spec, dispatcher=dispatcher, over=over, speech=speech, pins=world.pins, limits=limits)
             if like is not None:
-                line.looks_like(like)
+                line.copy_listing(like)
             else:
                 with anyio.fail_after(max(limits.start_s, spec.timeout_s)):
                     await line.begin()
-                    await line.look()
+                    await line.read_listing()
             begun = True
             yield line
     except BaseException as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -10,7 +9,7 @@ from itertools import islice
 from typing import Any, cast
 
 from pinfold.events import Json
-from pinfold.text import join_names
+from pinfold.text import closest, join_names
 from pinfold.tools.arguments import JSON_TYPES, REQUIRED, Argument, short
 from pinfold.tools.stubs.schema_types import as_list, as_object
 
@@ -113,8 +112,8 @@ def _describe_fault(error: Any) -> str:
         case "additionalProperties" if said is False:
             known = list(error.schema.get("properties", {}))
             unknown = [name for name in value if name not in known]
-            near = difflib.get_close_matches(str(unknown[0]), known, n=1) if unknown else []
-            more = f"; did you mean {near[0]!r}?" if near else f"; there is {join_names(known, 12)}" if known else ""
+            near = closest(str(unknown[0]), known) if unknown else ""
+            more = f"; did you mean {near!r}?" if near else f"; there is {join_names(known, 12)}" if known else ""
             return f"unknown {join_names([repr(name) for name in unknown], 5)}{f' in {path!r}' if path else ''}{more}"
         case "type":
             kinds = said if isinstance(said, str) else " or ".join(map(str, said))
@@ -122,7 +121,7 @@ def _describe_fault(error: Any) -> str:
         case "enum":
             return f"{where} should be one of {join_names([short(one) for one in said], 12)}, not {short(value)}"
         case "anyOf" | "oneOf":
-            return f"{where} has none of the forms it may have: {short(value)}"
+            return f"{where} fits none of its allowed forms: {short(value)}"
         case "minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum" | "const":
             return f"{where} should be {_BOUNDS[error.validator]} {short(said)}, not {short(value)}"
         case _:
@@ -134,5 +133,5 @@ _BOUNDS = {
     "exclusiveMinimum": "more than",
     "maximum": "at most",
     "exclusiveMaximum": "less than",
-    "const": "just",
+    "const": "exactly",
 }

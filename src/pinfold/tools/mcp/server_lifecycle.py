@@ -103,7 +103,7 @@ class ServerLifecycle:
     def accept(self) -> None:
         """Record that the user agrees to the current listing. Raises BadCall if there is none yet."""
         if self.now is None:
-            raise BadCall(f"{self.spec.name} has not said what it offers yet; start it first")
+            raise BadCall(f"{self.spec.name} has not listed its tools yet; start it first")
         self._world.pins.put(self.spec.name, self.now.offerable().to_json())
         self._world.on_changed(self.spec.name)
 
@@ -140,12 +140,10 @@ class ServerLifecycle:
         await self._catch_up(connection)
         entry = self.now.entries.get(tool) if self.now else None
         if entry is None:
-            raise BadCall(f"{self.spec.name} does not offer it any more")
+            raise BadCall(f"{self.spec.name} no longer offers it")
         if entry.digest != digest:
-            raise BadCall(
-                f"{self.spec.name} has changed this tool since the user agreed to it; nothing was called. "
-                f"`pinfold mcp trust {self.spec.name}` shows the difference"
-            )
+            words = f"{self.spec.name} has changed this tool since the user agreed to it; nothing was called"
+            raise BadCall(f"{words}. `pinfold mcp trust {self.spec.name}` shows the difference")
         return connection
 
     async def _catch_up(self, connection: Connection) -> None:
@@ -156,10 +154,8 @@ class ServerLifecycle:
                 self._is_awaited.set()
                 await self._reread.wait()
             return
-        raise BadCall(
-            f"{self.spec.name} reported that its tools have changed, and did not list them; nothing was called",
-            at_fault=True,
-        )
+        words = "reported that its tools have changed, and did not list them; nothing was called"
+        raise BadCall(f"{self.spec.name} {words}", at_fault=True)
 
     def stop(self) -> None:
         self._is_stopping = True
@@ -170,11 +166,8 @@ class ServerLifecycle:
             raise BadCall(f"{self.spec.name} is closed")
         left = self._not_before - anyio.current_time()
         if left > 0 and self._failures >= self._limits.quick_failures:
-            raise BadCall(
-                f"{self.spec.name} is paused for another {math.ceil(left)} s, "
-                f"after {self._failures} failures in a row; the last one: {self._why}",
-                at_fault=True,
-            )
+            words = f"is paused for another {math.ceil(left)} s, after {self._failures} failures in a row"
+            raise BadCall(f"{self.spec.name} {words}; the last one: {self._why}", at_fault=True)
         start = self._start = _Start()
         self.idle = anyio.Event()
         self._tasks.start_soon(self._live, start, max(0.0, left))
@@ -188,7 +181,7 @@ class ServerLifecycle:
             await anyio.sleep(wait_s)
             # In a thread: the import takes over a second and must not block the loop.
             module = await anyio.to_thread.run_sync(import_module, "pinfold.tools.mcp.connection")
-            over = module.Over()
+            over = module.ConnectionEnd()
             start_s = max(self._limits.start_s, self.spec.timeout_s)
             try:
                 with patience.waiting(start_s) as scope:
@@ -198,9 +191,9 @@ class ServerLifecycle:
                         limits=self._limits,
                         patience=patience,
                         over=over,
-                        changed=self._heard_of_change,
+                        changed=self._on_change,
                     ) as connection:
-                        await self._look(connection)
+                        await self._read_listing(connection)
                         patience.release(scope)
                         began = anyio.current_time()
                         self._ready(start, connection)
@@ -235,10 +228,8 @@ class ServerLifecycle:
         self._end_waits()
         self.idle.set()
         if not self._is_stopping and self._failures == self._limits.quick_failures:
-            self._world.notice(
-                f"{self.spec.name} failed {self._failures} times in a row and is left alone for "
-                f"{self._wait_s():g} s: {self._why}"
-            )
+            words = f"failed {self._failures} times in a row and is paused for {self._wait_s():g} s"
+            self._world.notice(f"{self.spec.name} {words}: {self._why}")
 
     def _wait_s(self) -> float:
         """Return the wait before the next attempt."""
@@ -257,22 +248,22 @@ class ServerLifecycle:
             self._wake.set()
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(connection.listen, self._heard_of_change))
+            tasks.start_soon(partial(connection.listen, self._on_change))
             tasks.start_soon(wake_at_end)
             while not connection.over.event.is_set() and not self._is_stopping:
                 await self._wake.wait()
                 self._wake = anyio.Event()
                 if self._read < self._heard:
-                    await self._look(connection)
+                    await self._read_listing(connection)
                     self._world.on_changed(self.spec.name)
                     with anyio.move_on_after(self._limits.reread_s):
                         await self._is_awaited.wait()
             tasks.cancel_scope.cancel()
 
-    async def _look(self, connection: Connection) -> None:
+    async def _read_listing(self, connection: Connection) -> None:
         """Read the server's listing. Changes reported meanwhile are read next time."""
         heard, self._is_awaited = self._heard, anyio.Event()
-        self._saw(await connection.manifest())
+        self._record_listing(await connection.manifest())
         self._read = heard
         self._end_waits()
 
@@ -280,11 +271,11 @@ class ServerLifecycle:
         self._reread.set()
         self._reread = anyio.Event()
 
-    def _heard_of_change(self) -> None:
+    def _on_change(self) -> None:
         self._heard += 1
         self._wake.set()
 
-    def _saw(self, manifest: Manifest) -> None:
+    def _record_listing(self, manifest: Manifest) -> None:
         """Record a listing. By configuring the server the user agreed to its first one; changes need new consent."""
         name = self.spec.name
         pinned = self.load_pinned()

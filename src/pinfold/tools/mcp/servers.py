@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 import anyio
@@ -42,16 +41,12 @@ _STRING: Mapping[str, Json] = {"type": "string"}
 _LIST: Mapping[str, Json] = {"type": "array", "items": {"type": "object"}}
 _FILLED: Mapping[str, Json] = {"type": "object", "additionalProperties": _STRING, "default": {}}
 _EXTRAS: Mapping[str, tuple[str, Mapping[str, Json], Mapping[str, Json] | None]] = {
-    "list_resources": ("List what the server has to read, each with its `uri`.", _object(), _LIST),
-    "list_resource_templates": (
-        "List patterns of URIs that the server can read once they are filled in.",
-        _object(),
-        _LIST,
-    ),
+    "list_resources": ("List the resources of the server, each with its `uri`.", _object(), _LIST),
+    "list_resource_templates": ("List URI patterns that the server can read once filled in.", _object(), _LIST),
     "read_resource": ("Read a resource of the server by its `uri`: text or bytes.", _object("uri", uri=_STRING), None),
     "list_prompts": ("List the prompts that the server has, with their arguments.", _object(), _LIST),
     "get_prompt": (
-        "Get a prompt of the server with its arguments filled in.",
+        "Get a prompt with its arguments filled in.",
         _object("name", name=_STRING, arguments=_FILLED),
         None,
     ),
@@ -136,9 +131,7 @@ def _check(title: str, shape: Shape, args: Json) -> Mapping[str, Any]:
     try:
         json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
-        raise ToolFailed(
-            f"wrong arguments for {title}: they hold what JSON cannot, such as NaN or half a character"
-        ) from None
+        raise ToolFailed(f"wrong arguments for {title}: JSON cannot hold them (NaN, or half a character)") from None
     faults = shape.faults(plain)
     if faults:
         # Models write null for optional arguments.
@@ -213,9 +206,7 @@ class Servers:
         }
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._tasks is not None
         try:
             with anyio.CancelScope(shield=True):

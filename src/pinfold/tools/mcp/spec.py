@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import keyword
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -16,7 +14,7 @@ from msgspec import Meta, Struct, ValidationError
 
 from pinfold.events import Json, Reach, convert
 from pinfold.net import BadDestination, Url, parse_url, why_special
-from pinfold.text import presentable_line
+from pinfold.text import closest, presentable_line
 from pinfold.tools.arguments import describe_misfit
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
@@ -131,7 +129,7 @@ class _Fault(Exception):
     """One line for the user."""
 
 
-class _Twice:
+class _Duplicate:
     """Stands for the value of a duplicate key."""
 
 
@@ -156,14 +154,14 @@ def read_servers(data: bytes, origin: str) -> tuple[tuple[ServerSpec, ...], tupl
             faults.append(_line(where, str(fault)))
             continue
         for key in [key for key in table if key not in _Entry.__struct_fields__ and key not in _OTHERS]:
-            near = difflib.get_close_matches(key, _Entry.__struct_fields__, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
+            near = closest(key, _Entry.__struct_fields__)
+            hint = f"; did you mean `{near}`?" if near else ""
             faults.append(_line(where, f"`{key}` is not understood here{hint}"))
     return tuple(found.values()), tuple(faults)
 
 
 def _read_entry(table: Mapping[str, Json]) -> _Entry:
-    if twice := next((key for key, value in table.items() if isinstance(value, _Twice)), None):
+    if twice := next((key for key, value in table.items() if isinstance(value, _Duplicate)), None):
         raise _Fault(f"`{twice}` is given twice; remove one")
     try:
         return convert(table, _Entry)
@@ -173,8 +171,8 @@ def _read_entry(table: Mapping[str, Json]) -> _Entry:
 
 
 def is_loopback(url: Url) -> bool:
-    host = url.destination.host
-    return host == "localhost" or (url.destination.address is not None and ip_address(host).is_loopback)
+    address = url.destination.address
+    return address.is_loopback if address else url.destination.host == "localhost"
 
 
 def why_redirect_refused(url: Url, home: Url) -> str | None:
@@ -201,11 +199,11 @@ def _entries(data: bytes) -> Mapping[str, Json]:
     try:
         content = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
     except UnicodeDecodeError:
-        raise _Fault("is not UTF-8; save it as that") from None
+        raise _Fault("is not UTF-8; save it as UTF-8") from None
     except json.JSONDecodeError as error:
-        raise _Fault(f"is no JSON: {error.msg}, line {error.lineno} column {error.colno}") from None
+        raise _Fault(f"is not JSON: {error.msg}, line {error.lineno} column {error.colno}") from None
     except (RecursionError, ValueError):
-        raise _Fault("is no JSON that can be read") from None
+        raise _Fault("is not JSON that can be read") from None
     table = _table(content, "")
     if "mcpServers" not in table:
         more = "; rename `servers`" if "servers" in table else ""
@@ -216,7 +214,7 @@ def _entries(data: bytes) -> Mapping[str, Json]:
 def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for key, value in pairs:
-        found[key] = _Twice() if key in found else value
+        found[key] = _Duplicate() if key in found else value
     return found
 
 
@@ -225,7 +223,7 @@ def _name(entry: str, found: Mapping[str, ServerSpec]) -> str:
     if not name:
         raise _Fault("cannot be a server's name: use letters, digits, `-` and `_`, at most 64")
     if name in _TAKEN:
-        raise _Fault(f"`servers.{name}` is something else; give it another name")
+        raise _Fault(f"`servers.{name}` is taken; give it another name")
     if name in found:
         raise _Fault(f"another server is `servers.{name}` in Python already; rename one")
     return name
@@ -282,10 +280,8 @@ def _url(text: str, *, allow_http: bool, key: str = "`url`") -> str:
     except BadDestination as error:
         raise _Fault(f"{key}: {error}") from None
     if url.scheme == "http" and not is_loopback(url) and not allow_http:
-        raise _Fault(
-            f"{key} is plain http to another machine, which anybody on the way can read and change; "
-            'write https, or add `"allow_http": true`'
-        )
+        words = f"{key} is plain http to another machine, which others on the network can read and change"
+        raise _Fault(f'{words}; write https, or add `"allow_http": true`')
     return text
 
 
@@ -300,7 +296,7 @@ def _check_oauth(made: OAuth) -> None:
 
 def _table(content: Json, key: str) -> Mapping[str, Json]:
     what = f"`{key}` " if key else ""
-    if isinstance(content, _Twice):
+    if isinstance(content, _Duplicate):
         raise _Fault(f"{what}is given twice; remove one")
     try:
         return convert(content, dict[str, Json])
@@ -319,7 +315,7 @@ def _pairs(key: Literal["env", "headers"], given: Mapping[str, _Plain] | None) -
 
 def _check_text(value: _Plain) -> str:
     if "\0" in (text := str(value)):
-        raise _Fault("a text of it holds a NUL character")
+        raise _Fault("it holds a NUL character")
     return text
 
 

@@ -31,9 +31,10 @@ from pinfold.tools.results import BadCall
 
 Streams: TypeAlias = tuple[Any, Any]
 """The read and write streams of a transport. The SDK has no public type for them."""
+Incoming: TypeAlias = SessionMessage | Exception
 
 
-class Over:
+class ConnectionEnd:
     """The end of one connection, and why."""
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class Over:
 
 
 class Watch:
-    def __init__(self, over: Over, limits: Limits) -> None:
+    def __init__(self, over: ConnectionEnd, limits: Limits) -> None:
         self.over = over
         self.limits = limits
         self.on_resume: Callable[[], Awaitable[None]] | None = None
@@ -60,11 +61,11 @@ class Watch:
         self._count = 0
         self._bytes = 0
 
-    def goes_out(self, message: types.JSONRPCMessage) -> None:
+    def count_sent(self, message: types.JSONRPCMessage) -> None:
         if isinstance(message, types.JSONRPCRequest):
             self._asked.add(str(message.id))
 
-    def comes_in(self, message: types.JSONRPCMessage | Exception | None, size: int = 0) -> bool:
+    def count_received(self, message: types.JSONRPCMessage | Exception | None, size: int = 0) -> bool:
         """Count a message; return False once there are too many. The first answer to each request does not count."""
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and str(message.id) in self._asked:
             self._asked.discard(str(message.id))
@@ -82,7 +83,7 @@ class Watch:
         return not self.over.event.is_set()
 
 
-class WatchedReading(ObjectReceiveStream[SessionMessage | Exception]):
+class WatchedReading(ObjectReceiveStream[Incoming]):
     """A receiving stream that ends when the watch has counted too many messages."""
 
     def __init__(self, inner: Any, watch: Watch) -> None:
@@ -93,13 +94,13 @@ class WatchedReading(ObjectReceiveStream[SessionMessage | Exception]):
     def last_context(self) -> Any:
         return getattr(self._inner, "last_context", None)
 
-    async def receive(self) -> SessionMessage | Exception:
+    async def receive(self) -> Incoming:
         try:
-            item: SessionMessage | Exception = await self._inner.receive()
+            item: Incoming = await self._inner.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._watch.over.end("the server ended the connection")
             raise
-        if not self._watch.comes_in(item if isinstance(item, Exception) else item.message):
+        if not self._watch.count_received(item if isinstance(item, Exception) else item.message):
             raise anyio.EndOfStream
         return item
 
@@ -113,7 +114,7 @@ class WatchedWriting(ObjectSendStream[SessionMessage]):
         self._watch = watch
 
     async def send(self, item: SessionMessage) -> None:
-        self._watch.goes_out(item.message)
+        self._watch.count_sent(item.message)
         await self._inner.send(item)
 
     async def aclose(self) -> None:
@@ -128,7 +129,7 @@ _SAID_LINES = 5
 
 @asynccontextmanager
 async def over_stdio(process: Process, watch: Watch, notice: Callable[[str], None]) -> AsyncGenerator[Streams]:
-    to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    to_us, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, to_it = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks, to_us, incoming, outgoing, to_it:
         tasks.start_soon(_read, process, to_us, watch, notice)
@@ -146,10 +147,7 @@ async def over_stdio(process: Process, watch: Watch, notice: Callable[[str], Non
 
 
 async def _read(
-    process: Process,
-    to_us: MemoryObjectSendStream[SessionMessage | Exception],
-    watch: Watch,
-    notice: Callable[[str], None],
+    process: Process, to_us: MemoryObjectSendStream[Incoming], watch: Watch, notice: Callable[[str], None]
 ) -> None:
     lines = BufferedByteReceiveStream(process.stdout)
     has_noticed = False
@@ -164,7 +162,7 @@ async def _read(
                 watch.over.end(await _ending(process))
                 return
             message = _decode(line)
-            if not watch.comes_in(message, len(line)):
+            if not watch.count_received(message, len(line)):
                 return
             if message is not None:
                 try:
@@ -173,7 +171,7 @@ async def _read(
                     return
             elif line.strip() and not has_noticed:
                 has_noticed = True
-                notice(f"it writes something to its standard output that is not a message: {_quote_line(line)}")
+                notice(f"its standard output has a line that is not a message: {_quote_line(line)}")
 
 
 async def _write(process: Process, to_it: MemoryObjectReceiveStream[SessionMessage]) -> None:
@@ -261,7 +259,7 @@ class HttpClient(httpx2.AsyncClient):
             auth=auth,
             timeout=httpx2.Timeout(_CONNECT_S, read=silent_s),
             follow_redirects=False,
-            event_hooks={"request": [self._leaving], "response": [self._arriving]},
+            event_hooks={"request": [self._check_request], "response": [self._check_response]},
         )
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -310,26 +308,23 @@ class HttpClient(httpx2.AsyncClient):
         timeout: dict[str, Any] = dict(request.extensions.get("timeout", {}))
         request.extensions = {**request.extensions, "timeout": {**timeout, "read": None}}
 
-    async def _leaving(self, request: httpx2.Request) -> None:
+    async def _check_request(self, request: httpx2.Request) -> None:
         """Refuse requests to this machine or network unless the server is there: the server chooses sign-in URLs."""
         try:
             url = parse_url(str(request.url))
         except BadDestination as error:
-            raise httpx2.UnsupportedProtocol(
-                f"the server redirects to an invalid address: {error}", request=request
-            ) from None
+            words = f"the server redirects to an invalid address: {error}"
+            raise httpx2.UnsupportedProtocol(words, request=request) from None
         if why_redirect_refused(url, self._home):
-            raise httpx2.UnsupportedProtocol(
-                f"the server leads to {url.scheme}://{url.destination}, where nothing is sent", request=request
-            )
+            words = f"the server redirects to {url.scheme}://{url.destination}, which is not allowed"
+            raise httpx2.UnsupportedProtocol(words, request=request)
 
-    async def _arriving(self, response: httpx2.Response) -> None:
+    async def _check_response(self, response: httpx2.Response) -> None:
         if response.status_code >= 400:
             self._watch.over.status = response.status_code
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise httpx2.RemoteProtocolError(
-                "the server sent a compressed answer although none was accepted", request=response.request
-            )
+            words = "the server sent a compressed answer although none was accepted"
+            raise httpx2.RemoteProtocolError(words, request=response.request)
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         if isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = _Counted(response.stream, self._watch, is_stream=is_stream)
@@ -354,9 +349,8 @@ class _Counted(httpx2.AsyncByteStream):
                     count, since = 0, now
                 count += len(chunk)
                 if count > most:
-                    words = f"it sent more than {most:,} bytes" + (
-                        f" in {limits.window_s:g} s" if self._is_stream else " as one answer"
-                    )
+                    span = f"in {limits.window_s:g} s" if self._is_stream else "as one answer"
+                    words = f"it sent more than {most:,} bytes {span}"
                     self._watch.over.end(words)
                     raise httpx2.StreamError(words)
                 yield chunk

@@ -129,7 +129,7 @@ def _decode_base64(data: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        raise BadCall("the server sent binary content that is no base64") from None
+        raise BadCall("the server sent binary content that is not base64") from None
 
 
 def _plain(model: BaseModel) -> dict[str, Json]:

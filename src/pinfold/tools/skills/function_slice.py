@@ -143,18 +143,16 @@ def _refuse_changed_globals(needed: Mapping[str, ast.stmt]) -> None:
             continue
         for node in ast.walk(statement):
             if isinstance(node, ast.Global):
-                raise BadTool(
-                    f"{statement.name} changes the global {node.names[0]!r} (line {node.lineno}); return it instead"
-                )
-            target = _changed(node)
+                where = f"(line {node.lineno})"
+                raise BadTool(f"{statement.name} changes the global {node.names[0]!r} {where}; return it instead")
+            target = _changed_variable(node)
             if target in names and target not in _locals(statement):
-                raise BadTool(
-                    f"{statement.name} changes {target!r}, which belongs to the module (line {getattr(node, 'lineno', 0)}); "
-                    "make it a local variable"
-                )
+                where = f"(line {getattr(node, 'lineno', 0)})"
+                words = f"{statement.name} changes {target!r}, which belongs to the module {where}"
+                raise BadTool(f"{words}; make it a local variable")
 
 
-def _changed(node: ast.AST) -> str:
+def _changed_variable(node: ast.AST) -> str:
     """Return the name of the variable a node changes in place; empty if it changes none."""
     match node:
         case (
@@ -242,10 +240,8 @@ _DUNDERS = frozenset({"__init__", "__name__", "__len__", "__doc__", "__post_init
 def check_source(source: str, effects: Effects) -> None:
     """Check the source before the user is asked to agree to it. Raises BadTool with the reason if it is refused."""
     if len(source) > MAX_SOURCE:
-        raise BadTool(
-            f"the function and what it needs have {len(source):,} characters; {MAX_SOURCE:,} is the most, for a person "
-            "has to read them"
-        )
+        too_long = f"the function and what it needs have {len(source):,} characters; {MAX_SOURCE:,} is the most"
+        raise BadTool(f"{too_long}, because a person has to read them")
     if redact(source) != source:
         raise BadTool("the source holds what looks like a secret; take it out and pass it in")
     tree = ast.parse(source)
@@ -256,7 +252,7 @@ def check_source(source: str, effects: Effects) -> None:
             raise BadTool(f"line {line}: {name} {reason}")
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr.startswith("__") and node.attr not in _DUNDERS:
-            raise BadTool(f"line {node.lineno}: {node.attr} reaches into the interpreter; write it otherwise")
+            raise BadTool(f"line {node.lineno}: {node.attr} reaches into the interpreter; write it another way")
 
 
 def _is_listed(name: str, listed: tuple[str, ...]) -> bool:
@@ -272,9 +268,8 @@ def _names_used(tree: ast.Module) -> Iterator[tuple[str, int]]:
         match node:
             case ast.Import(names=names):
                 for one in names:
-                    means[one.asname or one.name.partition(".")[0]] = (
-                        one.name if one.asname else one.name.partition(".")[0]
-                    )
+                    top = one.name.partition(".")[0]
+                    means[one.asname or top] = one.name if one.asname else top
                     yield one.name, node.lineno
             case ast.ImportFrom(module=module, names=names, level=level):
                 if level:

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from msgspec import Struct
 
 from pinfold.events import Json
-from pinfold.tools.arguments import REQUIRED, Argument, Described, Hint, read_docstring, schema_of, schema_of_type
+from pinfold.tools.arguments import REQUIRED, Argument, Docstring, Hint, read_docstring, schema_of, schema_of_type
 from pinfold.tools.results import BadTool
 
 _NAMES: Mapping[str, Hint] = {
@@ -30,7 +30,7 @@ _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 class Signature(Struct, frozen=True, kw_only=True):
     arguments: tuple[Argument, ...]
-    described: Described
+    described: Docstring
     """Description from its docstring."""
     docstring: str
     written: str
@@ -54,7 +54,7 @@ def read_signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Signatur
     if not _TOOL.fullmatch(name):
         raise BadTool(f"{name!r} cannot be a tool's name: use letters, digits and underscores")
     if given.vararg or given.kwarg or given.posonlyargs:
-        raise BadTool(f"{name} takes arguments that have no name to pass them by; name each one")
+        raise BadTool(f"{name} takes arguments that cannot be passed by name; name each one")
     docstring = ast.get_docstring(function) or ""
     described = read_docstring(docstring.partition(">>>")[0])
     if not described.text.strip():
@@ -88,7 +88,7 @@ def _default(node: ast.expr, what: str) -> object:
     try:
         return ast.literal_eval(node)
     except ValueError as error:
-        raise BadTool(f"the default of {what} is no plain value; write it out or use None") from error
+        raise BadTool(f"the default of {what} is not a plain value; write it out or use None") from error
 
 
 def _type_of(node: ast.expr | None, what: str, *, is_result: bool = False) -> Hint:
@@ -114,7 +114,7 @@ def _type_of(node: ast.expr | None, what: str, *, is_result: bool = False) -> Hi
         case ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name), slice=inner):
             return _generic(name, inner, what, is_result)
         case _:
-            raise BadTool(f"{what} has the type {ast.unparse(node)}, which JSON cannot give; {_TAKEN}")
+            raise BadTool(f"{what} has the type {ast.unparse(node)}, which JSON cannot hold; {_TAKEN}")
 
 
 def _generic(name: str, inner: ast.expr, what: str, is_result: bool) -> Hint:
@@ -129,7 +129,7 @@ def _generic(name: str, inner: ast.expr, what: str, is_result: bool) -> Hint:
         return types.GenericAlias(dict, (str, _type_of(parts[1], what, is_result=is_result)))
     elif name == "Optional" and len(parts) == 1:
         return _union([_type_of(parts[0], what, is_result=is_result), None])
-    raise BadTool(f"{what} has the type {name}[{ast.unparse(inner)}], which JSON cannot give; {_TAKEN}")
+    raise BadTool(f"{what} has the type {name}[{ast.unparse(inner)}], which JSON cannot hold; {_TAKEN}")
 
 
 def _union(members: list[Hint]) -> Hint:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
@@ -35,6 +36,10 @@ _ALSO_IN_CODE = ", which code imports too (`from servers.skills import NAME`)"
 _PIECES = re.compile(r"[A-Za-z]+|\d+|\s+|.", re.DOTALL)
 
 
+Entries: TypeAlias = Sequence[tuple[str, str]]
+"""Names with their descriptions."""
+
+
 class _FrontMatter(Struct, frozen=True, kw_only=True):
     name: str = ""
     description: str = ""
@@ -55,10 +60,8 @@ class SkillFile(Struct, frozen=True, kw_only=True):
 def check_name(name: str, source: str) -> str:
     """Return the name. Raises BadTool if it is not valid."""
     if len(name) > NAME_CHARS or not _NAME.fullmatch(name):
-        raise BadTool(
-            f"{source}: {name[:80]!r} cannot be a skill's name: use up to {NAME_CHARS} small letters, digits and single "
-            "hyphens between them"
-        )
+        rule = f"use up to {NAME_CHARS} small letters, digits and single hyphens between them"
+        raise BadTool(f"{source}: {name[:80]!r} cannot be a skill's name: {rule}")
     return name
 
 
@@ -81,7 +84,7 @@ def parse_skill(data: bytes, folder: str) -> SkillFile:
     try:
         body = data.removeprefix(b"\xef\xbb\xbf")[found.end() :].decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadTool(f"{source}: it is not UTF-8; save it as such") from error
+        raise BadTool(f"{source}: it is not UTF-8; save it as UTF-8") from error
     return SkillFile(
         name=given.name,
         description=description,
@@ -104,12 +107,7 @@ def _quote(text: str) -> str:
 
 
 def skills_prompt(
-    skills: Sequence[tuple[str, str]],
-    functions: Sequence[tuple[str, str]],
-    place: str,
-    *,
-    native: Sequence[str] = (),
-    can_call: bool = True,
+    skills: Entries, functions: Entries, place: str, *, native: Sequence[str] = (), can_call: bool = True
 ) -> str:
     """List skills and functions with their descriptions; empty if there are none.
 
@@ -120,7 +118,7 @@ def skills_prompt(
     return _section(heading, skills) + offered + _section(_FUNCTIONS if can_call else _AS_TOOLS, functions)
 
 
-def _section(heading: str, described: Sequence[tuple[str, str]]) -> str:
+def _section(heading: str, described: Entries) -> str:
     lines = [f"{cut_line(f'- {name}: {description}')}\n" for name, description in described[:LISTED]]
     if (more := len(described) - LISTED) > 0:
         lines.append(f'- and {more} more: read_skill("") lists all\n')

@@ -43,7 +43,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class QueryResult:
     table: PyArrow
     """A pyarrow.Table."""
     cut: str = ""
@@ -52,7 +52,7 @@ class Gathered:
 
 def gather_rows(
     batches: Iterable[PyArrow], schema: PyArrow, bounds: Bounds, *, rows: int = 0, size: int = 0
-) -> Gathered:
+) -> QueryResult:
     """Collect batches up to the bounds; read at most one batch too many. `rows` and `size` were gathered before."""
     kept: list[PyArrow] = []
     cut = ""
@@ -71,15 +71,15 @@ def gather_rows(
         size += part.nbytes
         if cut:
             break
-    return Gathered(pa.Table.from_batches(kept, schema=schema), cut)
+    return QueryResult(pa.Table.from_batches(kept, schema=schema), cut)
 
 
-def to_table(names: list[str], pieces: Iterable[Sequence[tuple[object, ...]]], bounds: Bounds) -> Gathered:
+def to_table(names: list[str], pieces: Iterable[Sequence[tuple[object, ...]]], bounds: Bounds) -> QueryResult:
     """Build a table from rows of Python values. Each column gets the narrowest type that holds all its values.
 
     SQLite has no column types, only value types, so they are found from the values.
     """
-    found: list[Gathered] = []
+    found: list[QueryResult] = []
     rows = size = 0
     for piece in pieces:
         batch = pa.record_batch([_array(values) for values in zip(*piece, strict=True)], names=names)
@@ -96,7 +96,7 @@ def to_table(names: list[str], pieces: Iterable[Sequence[tuple[object, ...]]], b
         target, kind = _common_type(chunks)
         columns.append(pa.chunked_array([_convert(chunk, target) for chunk in chunks], type=target))
         fields.append(pa.field(name, target, metadata={"sql:type": kind} if kind else None))
-    return Gathered(pa.table(columns, schema=pa.schema(fields)), found[-1].cut if found else "")
+    return QueryResult(pa.table(columns, schema=pa.schema(fields)), found[-1].cut if found else "")
 
 
 def _array(values: tuple[object, ...]) -> PyArrow:
@@ -179,10 +179,9 @@ def preview(table: PyArrow, cut: str) -> str:
     if cut:
         head += f", CUT: {cut}; aggregate in SQL or select less to have all"
     shown = list(table.schema)[:PREVIEW_COLUMNS]
-    more = table.num_columns - len(shown)
-    columns = ", ".join(f"{_cell(field.name)}: {field.type}" for field in shown) + (
-        f", and {more} more" if more else ""
-    )
+    hidden = table.num_columns - len(shown)
+    columns = ", ".join(f"{_cell(field.name)}: {field.type}" for field in shown)
+    columns += f", and {hidden} more" if hidden else ""
     first = table.slice(0, PREVIEW_ROWS)
     values = [[_shown_value(item) for item in first.column(at)] for at in range(len(shown))]
     lines = [f"[{head}; these are not the user's words]", columns]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
 
 from pinfold.events import Json
-from pinfold.tools.sql.arrow_tables import Bounds, Gathered, PyArrow, as_decimals, gather_rows, pa, refuse_infinite
-from pinfold.tools.sql.files import FileEngine, Opened
+from pinfold.tools.sql.arrow_tables import Bounds, PyArrow, QueryResult, as_decimals, gather_rows, pa, refuse_infinite
+from pinfold.tools.sql.files import FileCheck, FileEngine
 from pinfold.tools.sql.sources import Source
 from pinfold.tools.sql.statements import Statement
 
@@ -30,7 +30,7 @@ class DuckDB(FileEngine):
     def __init__(self, source: Source) -> None:
         """Open the file. Raises Refused, DatabaseFault."""
         super().__init__(source, duckdb.Error)
-        opened = Opened(source, (".wal",))
+        opened = FileCheck(source, (".wal",))
         settings = {
             "threads": THREADS,
             "memory_limit": f"{max(MEMORY_MB, 2 * (source.max_bytes >> 20))}MB",
@@ -41,7 +41,7 @@ class DuckDB(FileEngine):
             "python_enable_replacements": False,
         }
         with self._faults():
-            self._connection: Any = duckdb.connect(opened.path, read_only=True, config=settings)
+            self._connection = duckdb.connect(opened.path, read_only=True, config=settings)
         with ExitStack() as on_failure:
             on_failure.callback(self._connection.close)
             opened.check()
@@ -50,16 +50,7 @@ class DuckDB(FileEngine):
                     self._connection.execute(f"SET {setting}")
             on_failure.pop_all()
 
-    def cancel(self) -> None:
-        """Cancel the running query, from any thread."""
-        with suppress(Exception):
-            self._connection.interrupt()
-
-    def close(self) -> None:
-        with suppress(Exception):
-            self._connection.close()
-
-    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered:
+    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> QueryResult:
         """Run a statement. Raises Refused, DatabaseFault."""
         with self._in_time(), self._faults():
             if statement.form == "told":
@@ -102,7 +93,7 @@ def _cast(kind: str) -> str:
     return "::VARCHAR" if any(re.search(rf"\b{name}\b", kind) for name in _AS_TEXT) else ""
 
 
-def _plain(found: Gathered, names: list[str], kinds: list[str]) -> Gathered:
+def _plain(found: QueryResult, names: list[str], kinds: list[str]) -> QueryResult:
     """Restore the requested column names and exact numbers."""
     columns: list[PyArrow] = []
     fields: list[PyArrow] = []
@@ -110,4 +101,4 @@ def _plain(found: Gathered, names: list[str], kinds: list[str]) -> Gathered:
         refuse_infinite(column, name)
         columns.append(as_decimals(column) if kind in _NUMBERS else column)
         fields.append(pa.field(name, columns[-1].type, metadata={"sql:type": kind}))
-    return Gathered(pa.table(columns, schema=pa.schema(fields)), found.cut)
+    return QueryResult(pa.table(columns, schema=pa.schema(fields)), found.cut)

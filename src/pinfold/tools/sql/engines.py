@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
 from pinfold.events import Json
-from pinfold.tools.sql.arrow_tables import TRUNCATED, Bounds, Gathered, PyArrow, pa, preview
-from pinfold.tools.sql.sources import TABLES, Kind, Source, Told
+from pinfold.tools.sql.arrow_tables import TRUNCATED, Bounds, PyArrow, QueryResult, pa, preview
+from pinfold.tools.sql.sources import TABLES, Kind, Source, WorkerReply
 from pinfold.tools.sql.statements import Piece, Refused, Statement, clean, pieces_of, read_statement
 
 Params = Sequence[Json] | Mapping[str, Json]
@@ -73,7 +73,7 @@ def _sqlite_columns(engine: Engine, table: str) -> dict[str, str]:
 class Engine(Protocol):
     """An open database."""
 
-    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered: ...
+    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> QueryResult: ...
     def ask(self, sql: str) -> list[dict[str, Json]]: ...
     def cancel(self) -> None: ...
     def close(self) -> None: ...
@@ -97,16 +97,16 @@ def open_engine(source: Source) -> Engine:
             return DuckDB(source)
 
 
-def run_request(engine: Engine, source: Source, sql: str | None, params: Json, shelf: int) -> Told:
+def run_request(engine: Engine, source: Source, sql: str | None, params: Json, shelf: int) -> WorkerReply:
     """Run a statement, or list the tables. Raises Refused, DatabaseFault."""
     if sql is None:
-        return Told(value=inventory(engine, source))
+        return WorkerReply(value=inventory(engine, source))
     is_bound = source.kind == "postgresql"
     statement = read_statement(bind_params(sql, params) if is_bound else sql, source.kind)
     bounds = Bounds(source.max_rows, source.max_bytes)
     found = engine.query(statement, bounds, None if is_bound else params)
     table = found.table.replace_schema_metadata({TRUNCATED: found.cut.encode()} if found.cut else None)
-    return Told(text=preview(table, found.cut), bytes=_put(table, shelf), came=table.nbytes)
+    return WorkerReply(text=preview(table, found.cut), size=_put(table, shelf), came=table.nbytes)
 
 
 def _put(table: PyArrow, shelf: int) -> int:
@@ -183,6 +183,4 @@ def literal(value: Json) -> str:
             inside = ", ".join(literal(one) for one in cast("Sequence[Json]", value))
             return f"ARRAY[{inside}]" if inside else "'{}'"
         case _:
-            raise Refused(
-                f"params cannot hold a {type(value).__name__}; give text, numbers, true, false, null or lists"
-            )
+            raise Refused(f"params cannot hold a {type(value).__name__}; give text, numbers, booleans, null or lists")

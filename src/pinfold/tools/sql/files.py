@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from pinfold.tools.sql.sources import Source
 from pinfold.tools.sql.statements import DatabaseFault, Refused
@@ -21,6 +22,8 @@ _MOST_LINKS = 40
 class FileEngine:
     """A database in one file. Each statement opens it anew: an open file would keep other programs from writing it."""
 
+    _connection: Any
+
     def __init__(self, source: Source, error: type[Exception]) -> None:
         self._timeout_s = source.timeout_s
         self._is_out_of_time = False
@@ -28,6 +31,15 @@ class FileEngine:
 
     def is_as_new(self) -> bool:
         return False
+
+    def cancel(self) -> None:
+        """Cancel the running query, from any thread."""
+        with suppress(Exception):
+            self._connection.interrupt()
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._connection.close()
 
     @contextmanager
     def _faults(self) -> Generator[None]:
@@ -38,7 +50,7 @@ class FileEngine:
             raise DatabaseFault(words[:2000]) from None
 
 
-class Opened:
+class FileCheck:
     """Checks a database file: created before the library opens it; call `check` afterwards, before reading anything."""
 
     def __init__(self, source: Source, side_files: tuple[str, ...]) -> None:
@@ -58,10 +70,8 @@ class Opened:
             self._refuse_links(visited, folders)
             for ending in side_files:
                 if _size(self.path + ending):
-                    raise Refused(
-                        f"the database has changes in its {ending} file and lies where code can write; "
-                        "open it from Python instead"
-                    )
+                    words = f"the database has changes in its {ending} file, in a folder that code can write"
+                    raise Refused(f"{words}; open it from Python instead")
         self._identity = (status.st_dev, status.st_ino)
 
     def check(self) -> None:
@@ -75,7 +85,7 @@ class Opened:
     def _refuse_links(self, visited: list[Path], folders: tuple[Path, ...]) -> None:
         for place in visited:
             if place.is_symlink() and any(place.parent.resolve().is_relative_to(folder) for folder in folders):
-                raise Refused("the way to the database leads over a link that code can change; name the file itself")
+                raise Refused("the path to the database goes over a link that code can change; name the file itself")
 
 
 def _visited_paths(path: str) -> list[Path]:

@@ -13,7 +13,16 @@ from importlib import import_module
 from typing import Any
 
 from pinfold.events import Json
-from pinfold.tools.sql.arrow_tables import Bounds, Gathered, PyArrow, as_decimals, gather_rows, pa, pc, refuse_infinite
+from pinfold.tools.sql.arrow_tables import (
+    Bounds,
+    PyArrow,
+    QueryResult,
+    as_decimals,
+    gather_rows,
+    pa,
+    pc,
+    refuse_infinite,
+)
 from pinfold.tools.sql.sources import Source
 from pinfold.tools.sql.statements import HARMLESS, DatabaseFault, Refused, Statement
 
@@ -66,10 +75,10 @@ class Postgres:
             return False
         return True
 
-    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered:
+    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> QueryResult:
         """Run a statement. `params` are in its text already. Raises Refused, DatabaseFault."""
         assert params is None
-        with self._reading():
+        with self._read_only_transaction():
             self._refuse_volatile(statement.called)
             if statement.form == "told":
                 return self._rows(statement.text, bounds, copy=False)
@@ -79,7 +88,7 @@ class Postgres:
             return plan.to_plain(found)
 
     @contextmanager
-    def _reading(self) -> Generator[None]:
+    def _read_only_transaction(self) -> Generator[None]:
         """Open a transaction that cannot write. Raises Refused if the server does not confirm that."""
         with _faults():
             self._run(_BEGIN)
@@ -106,10 +115,9 @@ class Postgres:
         if standing["superuser"]:
             self._step_down(has_reader=standing["reader"])
         elif standing["powers"]:
-            powers = ", ".join(standing["powers"])
+            words = f"the database user has {', '.join(standing['powers'])}"
             raise Refused(
-                f"the database user has {powers}, with which a query could reach files or programs of the server; "
-                "the user must configure another one"
+                f"{words}: queries could reach the server's files or programs; the user must configure another"
             )
 
     def _step_down(self, *, has_reader: bool) -> None:
@@ -130,14 +138,12 @@ class Postgres:
         names = ", ".join("'" + name.replace("'", "''") + "'" for name in asked)
         found = [row["name"] for row in self._fetch(_VOLATILE.format(f"ARRAY[{names}]"))]
         if found:
-            raise Refused(
-                f"the server says that {found[0]}() may change something (it is volatile); do without it, or the user "
-                f"can vouch for it: [data.{self._source.name}] functions = [{found[0]!r}]"
-            )
+            words = f"the server says that {found[0]}() may change something (it is volatile); do without it"
+            raise Refused(f"{words}, or the user can allow it: [data.{self._source.name}] functions = [{found[0]!r}]")
 
     def ask(self, sql: str) -> list[dict[str, Json]]:
         """Run a query of Pinfold's own."""
-        with self._reading():
+        with self._read_only_transaction():
             return self._fetch(sql)
 
     def _fetch(self, sql: str) -> list[dict[str, Json]]:
@@ -149,7 +155,7 @@ class Postgres:
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
 
-    def _rows(self, sql: str, bounds: Bounds, *, copy: bool) -> Gathered:
+    def _rows(self, sql: str, bounds: Bounds, *, copy: bool) -> QueryResult:
         with self._connection.cursor() as cursor:
             # Small batches, since rows beyond the bounds would be fetched in vain.
             batch = str(min(_BATCH, max(bounds.bytes // 4, 1 << 16)))
@@ -182,19 +188,19 @@ class _Plan:
         columns += [f"coalesce(array_ndims(c{at}), 0)" for at in self._lists]
         return f"SELECT {', '.join(columns)} FROM (\n{sql}\n) AS q({', '.join(names)})"
 
-    def to_plain(self, found: Gathered) -> Gathered:
+    def to_plain(self, found: QueryResult) -> QueryResult:
         columns: list[PyArrow] = list(found.table.columns)
         for at, dimensions in zip(self._lists, columns[len(self._fields) :], strict=True):
             if (pc.max(dimensions).as_py() or 0) > 1:
-                raise Refused(
-                    f"the column {self._fields[at].name!r} holds arrays of several dimensions, which would arrive flat; "
-                    "select to_json(column) instead"
+                words = (
+                    f"the column {self._fields[at].name!r} holds arrays of several dimensions, which would arrive flat"
                 )
+                raise Refused(f"{words}; select to_json(column) instead")
         fields: list[PyArrow] = []
         for at, (field, kind) in enumerate(zip(self._fields, self._kinds, strict=True)):
             columns[at] = _plain(columns[at], field, kind)
             fields.append(pa.field(field.name, columns[at].type, metadata={"sql:type": kind}))
-        return Gathered(pa.table(columns[: len(fields)], schema=pa.schema(fields)), found.cut)
+        return QueryResult(pa.table(columns[: len(fields)], schema=pa.schema(fields)), found.cut)
 
 
 def _metadata(field: PyArrow, key: bytes, default: bytes = b"") -> str:

@@ -66,7 +66,7 @@ class Source(Struct, frozen=True, kw_only=True):
         return self.address.kind
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class WorkerRequest(Struct, frozen=True, kw_only=True):
     """A request from the host. If `sql` is None, it asks for the list of tables."""
 
     source: Source
@@ -74,15 +74,17 @@ class Asked(Struct, frozen=True, kw_only=True):
     params: Json = None
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class WorkerReply(Struct, frozen=True, kw_only=True):
     """The worker's reply. A table, if any, is passed in the shared file."""
 
     text: str = ""
     """Text for the model."""
     value: Json = None
     """The result, if it is not a table."""
-    bytes: int = 0
-    """Size of the table in the shared file."""
+    size: int = 0
+    """Bytes of the table in the shared file."""
+    table: bytes = b""
+    """The table as an Arrow stream. The host fills it in from the shared file."""
     came: int = 0
     """Bytes of rows received from the database."""
     refused: str = ""
@@ -94,7 +96,7 @@ def read_address(url: str) -> Address:
     scheme, sign, rest = url.partition("://")
     kind = _SCHEMES.get(scheme.strip().lower().partition("+")[0])
     if kind is None or not sign:
-        raise BadAddress(f"is no address of a database; {_WRITE}")
+        raise BadAddress(f"is not a database address; {_WRITE}")
     if any(ord(letter) < 32 for letter in url) or "${" in url:
         what = "has `${...}` in it; that goes into `password`" if "${" in url else "has control characters"
         raise BadAddress(f"{what}; {_WRITE}")

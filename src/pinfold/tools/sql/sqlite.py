@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from urllib.parse import quote
 
 from pinfold.events import Json
-from pinfold.tools.sql.arrow_tables import Bounds, Gathered, to_table
-from pinfold.tools.sql.files import FileEngine, Opened
+from pinfold.tools.sql.arrow_tables import Bounds, QueryResult, to_table
+from pinfold.tools.sql.files import FileCheck, FileEngine
 from pinfold.tools.sql.sources import Source
 from pinfold.tools.sql.statements import SQLITE_PRAGMAS, SQLITE_PRAGMAS_OF, SQLITE_REFUSED, Statement
 
@@ -28,7 +28,7 @@ class SQLite(FileEngine):
         """Open the file. Raises Refused, DatabaseFault."""
         super().__init__(source, sqlite3.Error)
         self._ends = float("inf")
-        opened = Opened(source, _SIDE_FILES)
+        opened = FileCheck(source, _SIDE_FILES)
         how = "mode=ro&immutable=1" if opened.is_changeable else "mode=ro"
         with self._faults():
             self._connection = sqlite3.connect(
@@ -51,15 +51,7 @@ class SQLite(FileEngine):
         self._connection.set_authorizer(_authorize)
         self._connection.set_progress_handler(self._check_time, _STEPS)
 
-    def cancel(self) -> None:
-        """Cancel the running query, from any thread."""
-        with suppress(sqlite3.Error):
-            self._connection.interrupt()
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> Gathered:
+    def query(self, statement: Statement, bounds: Bounds, params: Json = None) -> QueryResult:
         """Run a statement. Raises Refused, DatabaseFault."""
         self._ends = time.monotonic() + self._timeout_s
         with self._faults():
@@ -79,7 +71,7 @@ class SQLite(FileEngine):
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
-    def _rows(self, sql: str, bounds: Bounds, params: Json) -> Gathered:
+    def _rows(self, sql: str, bounds: Bounds, params: Json) -> QueryResult:
         cursor = self._connection.execute(sql, params if params is not None else ())
         return to_table([column[0] for column in cursor.description or ()], _until(cursor, bounds), bounds)
 

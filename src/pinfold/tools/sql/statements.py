@@ -281,7 +281,7 @@ def _pragma(rest: tuple[Piece, ...], kind: Kind) -> None:
     given = rest[1:]
     allowed = DUCKDB_PRAGMAS if kind == "duckdb" else SQLITE_PRAGMAS | SQLITE_PRAGMAS_OF
     if name not in allowed:
-        raise Refused(f"PRAGMA {name} is not one of those that only tell: {', '.join(sorted(allowed))}")
+        raise Refused(f"PRAGMA {name} is not one of those that only read: {', '.join(sorted(allowed))}")
     if not given:
         return
     is_one = len(given) == 3 and given[0].text == "(" and given[2].text == ")" and given[1].text not in "()=,;"

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from pinfold.events import Arrow, Json, Sent
-from pinfold.text import join_names
+from pinfold.text import closest, join_names
 from pinfold.tools.results import BadCall, Result
 from pinfold.tools.sql.sources import TABLES, Source
 from pinfold.tools.sql.workers import GRACE_S, Workers
@@ -76,14 +76,14 @@ def sql_tools(databases: Databases, workers: Workers) -> list[AnyTool]:
         source = await databases.source(name)
         await databases.about_to_read()
         try:
-            answered = await workers.ask(source, sql, params)
+            reply = await workers.ask(source, sql, params)
         except BadCall as error:
             raise BadCall(str(error), sent=_sent_bytes(source, sql, 0)) from error
         return Result(
-            text=answered.told.text,
-            value=Arrow(answered.table),
+            text=reply.text,
+            value=Arrow(reply.table),
             untrusted=True,
-            sent=_sent_bytes(source, sql, answered.told.came),
+            sent=_sent_bytes(source, sql, reply.came),
         )
 
     async def tables(name: str | None = None) -> Result:
@@ -98,8 +98,8 @@ def sql_tools(databases: Databases, workers: Workers) -> list[AnyTool]:
         for one in names:
             source = await databases.source(one)
             await databases.about_to_read()
-            answered = await workers.ask(source, None)
-            found += answered.told.value
+            reply = await workers.ask(source, None)
+            found += reply.value
             sent += _sent_bytes(source, "", 0)
         lines = [_line(table) for table in found[:_TOLD]]
         if len(found) > len(lines):
@@ -135,8 +135,6 @@ def _line(table: Mapping[str, Json]) -> str:
 
 
 def no_such(name: str, names: Mapping[str, str]) -> BadCall:
-    import difflib
-
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names) or 'none'}"
+    near = closest(name, names)
+    hint = f"did you mean {near!r}?" if near else f"there are {', '.join(names) or 'none'}"
     return BadCall(f"no database is called {name[:64]!r}; {hint}")

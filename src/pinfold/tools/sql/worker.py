@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pinfold.tools.sql.sources import Asked, Source, Told
+from pinfold.tools.sql.sources import Source, WorkerReply, WorkerRequest
 from pinfold.tools.sql.statements import DatabaseFault, Refused
 
 if TYPE_CHECKING:
@@ -39,37 +39,37 @@ class _Worker:
         self._source: Source | None = None
         self._engine: Engine | None = None
         self._thread = threading.Thread()
-        self.told = Told()
+        self.reply = WorkerReply()
         self.done, self._done_in = os.pipe()
 
-    def start(self, asked: Asked) -> None:
-        self._thread = threading.Thread(target=self._run, args=(asked,), daemon=True)
+    def start(self, request: WorkerRequest) -> None:
+        self._thread = threading.Thread(target=self._run, args=(request,), daemon=True)
         self._thread.start()
 
-    def _run(self, asked: Asked) -> None:
+    def _run(self, request: WorkerRequest) -> None:
         try:
-            self.told = self._execute(asked)
+            self.reply = self._execute(request)
         except ImportError as error:
-            self.told = Told(refused=_MISSING.format(asked.source.kind, error.name))
+            self.reply = WorkerReply(refused=_MISSING.format(request.source.kind, error.name))
         except (Refused, DatabaseFault) as error:
-            self.told = Told(refused=str(error))
+            self.reply = WorkerReply(refused=str(error))
         except Exception as error:  # noqa: BLE001 - drivers raise anything; it is reported
             said = str(error).lower()
             is_full = isinstance(error, MemoryError) or "memory" in said or "alloc" in said
-            self.told = Told(refused=_FULL if is_full else f"{type(error).__name__}: {error}")
+            self.reply = WorkerReply(refused=_FULL if is_full else f"{type(error).__name__}: {error}")
         finally:
             os.write(self._done_in, b"!")
 
-    def _execute(self, asked: Asked) -> Told:
+    def _execute(self, request: WorkerRequest) -> WorkerReply:
         from pinfold.tools.sql.engines import open_engine, run_request
 
-        source = asked.source
+        source = request.source
         if self._engine is not None and not (self._source == source and self._engine.is_as_new()):
             self._close_engine()
         if self._engine is None:
             self._source, self._engine = source, open_engine(source)
         try:
-            return run_request(self._engine, source, asked.sql, asked.params, self._shelf)
+            return run_request(self._engine, source, request.sql, request.params, self._shelf)
         finally:
             if source.kind != "postgresql":
                 self._close_engine()
@@ -84,10 +84,10 @@ class _Worker:
             self._engine.cancel()
         self._thread.join(_GRACE_S)
 
-    def finish(self) -> Told:
+    def finish(self) -> WorkerReply:
         os.read(self.done, 1)
         self._thread.join()
-        return self.told
+        return self.reply
 
 
 def main() -> None:
@@ -99,11 +99,11 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
     # The host sends nothing before it has the reply, so the buffer is empty whenever `select` waits.
     while select.select([0], [], [], IDLE_S)[0] and (head := sys.stdin.buffer.read(4)):
-        asked = msgspec.msgpack.decode(sys.stdin.buffer.read(int.from_bytes(head, "big")), type=Asked)
+        request = msgspec.msgpack.decode(sys.stdin.buffer.read(int.from_bytes(head, "big")), type=WorkerRequest)
         with suppress(OSError, ValueError):
-            most = _MEMORY + 6 * asked.source.max_bytes
+            most = _MEMORY + 6 * request.source.max_bytes
             resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-        worker.start(asked)
+        worker.start(request)
         if 0 in select.select([0, worker.done], [], [])[0]:
             # The host has closed the pipe during a request: cancel the request.
             worker.cancel()

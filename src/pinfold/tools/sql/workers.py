@@ -15,11 +15,12 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
+from msgspec.structs import replace
 
 from pinfold.events import Json
 from pinfold.text import without_known
 from pinfold.tools.results import BadCall
-from pinfold.tools.sql.sources import Asked, Source, Told
+from pinfold.tools.sql.sources import Source, WorkerReply, WorkerRequest
 
 SIDE_BY_SIDE = 4
 """Maximum number of concurrent statements; more wait."""
@@ -34,12 +35,6 @@ _NEEDED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "PYTHONPAT
 _FAMILIES = ("PG", "LC_", "KRB5")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    told: Told
-    table: bytes
-
-
 @dataclass(eq=False, kw_only=True)
 class _Worker:
     process: anyio.abc.Process
@@ -47,17 +42,18 @@ class _Worker:
     """Descriptor of a file open in both processes, in which tables are passed."""
     replies: BufferedByteReceiveStream
 
-    async def ask(self, asked: Asked) -> Answered:
+    async def ask(self, request: WorkerRequest) -> WorkerReply:
         """Send a request and return the reply. Raises the errors in _GONE."""
         assert self.process.stdin is not None
-        message = msgspec.msgpack.encode(asked)
+        message = msgspec.msgpack.encode(request)
         await self.process.stdin.send(len(message).to_bytes(4, "big") + message)
         size = int.from_bytes(await self.replies.receive_exactly(4), "big")
         if size > _LONGEST:
             raise anyio.IncompleteRead
-        told = msgspec.msgpack.decode(await self.replies.receive_exactly(size), type=Told)
-        table = await anyio.to_thread.run_sync(self._read_table, told.bytes) if told.bytes else b""
-        return Answered(told=told, table=table)
+        reply = msgspec.msgpack.decode(await self.replies.receive_exactly(size), type=WorkerReply)
+        if not reply.size:
+            return reply
+        return replace(reply, table=await anyio.to_thread.run_sync(self._read_table, reply.size))
 
     def _read_table(self, size: int) -> bytes:
         """Read the table from the shared file, and empty the file."""
@@ -85,7 +81,7 @@ class Workers:
         self._idle: dict[str, list[_Worker]] = {}
         self._limit = anyio.CapacityLimiter(SIDE_BY_SIDE)
 
-    async def ask(self, source: Source, sql: str | None, params: Json = None) -> Answered:
+    async def ask(self, source: Source, sql: str | None, params: Json = None) -> WorkerReply:
         """Run a statement, or list the tables if `sql` is None. Raises BadCall with a message for the model.
 
         Cancelling the call also cancels the query on the server.
@@ -94,11 +90,12 @@ class Workers:
             worker = self._take_worker(source) or await _start_worker()
             try:
                 with anyio.fail_after(source.timeout_s + GRACE_S):
-                    answered = await worker.ask(Asked(source=source, sql=sql, params=params))
+                    reply = await worker.ask(WorkerRequest(source=source, sql=sql, params=params))
             except _GONE:
                 code = await worker.end()
                 why = "it ran out of memory, or the driver failed" if code < 0 else f"it ended with {code}"
-                raise BadCall(f"what reads the database ended before it answered: {why}; ask for less") from None
+                words = f"the process that reads the database ended before it answered: {why}; ask for less"
+                raise BadCall(words) from None
             except TimeoutError:
                 await worker.end()
                 words = f"{source.name} did not answer in {source.timeout_s:g} s; ask for less, or aggregate in SQL"
@@ -107,9 +104,9 @@ class Workers:
                 await worker.end()
                 raise
             self._idle.setdefault(source.name, []).append(worker)
-        if answered.told.refused:
-            raise BadCall(without_known(answered.told.refused, filter(None, [source.address.password])))
-        return answered
+        if reply.refused:
+            raise BadCall(without_known(reply.refused, filter(None, [source.address.password])))
+        return reply
 
     def _take_worker(self, source: Source) -> _Worker | None:
         idle = self._idle.get(source.name, [])

@@ -95,21 +95,15 @@ def _parameters(reader: Reader, schema: Mapping[str, Json], identifier: str) -> 
     keys = [key for key in {**required, **known} if is_key(key)][:PARAMETERS]
     # `locals` is taken: the function's body calls it.
     names = unique(keys, taken=("locals",), prefix="arg")
-    found = [
-        _parameter(
-            known.get(key),
-            reader.read(known.get(key), camel(identifier, key)),
-            name=key,
-            identifier=names[key],
-            is_required=key in required,
-        )
-        for key in keys
-    ]
+    found: list[Parameter] = []
+    for key in keys:
+        shape = reader.read(known.get(key), camel(identifier, key))
+        found.append(_parameter(known.get(key), shape, key, names[key], is_required=key in required))
     found.sort(key=lambda one: not one.is_required)
     return tuple(found), len(keys) < len(known.keys() | required.keys())
 
 
-def _parameter(schema: Json, shape: Type, *, name: str, identifier: str, is_required: bool) -> Parameter:
+def _parameter(schema: Json, shape: Type, name: str, identifier: str, *, is_required: bool) -> Parameter:
     details = as_object(schema)
     description = details.get("description")
     default = None

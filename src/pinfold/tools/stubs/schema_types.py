@@ -26,9 +26,9 @@ from pinfold.tools.stubs.shapes import (
     Scalar,
     TupleOf,
     Type,
+    add_number,
     camel,
     either,
-    numbered,
     unique,
 )
 
@@ -188,7 +188,7 @@ class Reader:
         if not is_sound or len(self.records) >= RECORDS:
             return DictOf(ANY)
         (plain,) = unique([name], taken=WRITTEN, prefix="Type").values()
-        own = numbered(plain, self.records)
+        own = add_number(plain, self.records)
         # Register the record before reading its fields: they may refer back to it.
         self.records[own] = ()
         if ref:

@@ -56,7 +56,7 @@ def unique(names: Sequence[str], *, taken: Collection[str], prefix: str) -> dict
     return {name: found[name] for name in names}
 
 
-def numbered(name: str, taken: Collection[str]) -> str:
+def add_number(name: str, taken: Collection[str]) -> str:
     """Return the name, with a number appended if it is taken."""
     number, free = 1, name
     while free in taken:
@@ -249,7 +249,7 @@ class Definitions:
         for own in records:
             meaning = _meaning(own, written)
             if meaning not in self._placed:
-                self._placed[meaning] = name = numbered(own, self._taken)
+                self._placed[meaning] = name = add_number(own, self._taken)
                 self._taken.add(name)
             names[own] = self._placed[meaning]
         for own in records:

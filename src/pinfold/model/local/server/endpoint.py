@@ -113,7 +113,7 @@ def _admit(request: Request, key: str | None) -> None:
     if key is None:
         # Web pages in the user's browser can reach this server too; browsers always send their origin.
         if "origin" in request.headers:
-            raise Refusal("web pages are let in only where the model is served with a key", status=403)
+            raise Refusal("web pages may use a model only if it is served with a key", status=403)
         return
     given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
     if not hmac.compare_digest(given.encode(), key.encode()):
@@ -129,7 +129,7 @@ async def _body(request: Request) -> Json:
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise Refusal(f"the request is no JSON: {error}") from error
+        raise Refusal(f"the request is not JSON: {error}") from error
 
 
 async def _respond(backend: Backend, body: Body) -> Response:

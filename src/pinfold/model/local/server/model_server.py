@@ -67,13 +67,10 @@ async def serve(
 ) -> None:
     """Serve until a signal arrives. Calls `on_ready(address, model)`. Raises ModelError or RequestFailed."""
     if not is_loopback(serving.host) and not serving.key:
-        raise CannotServe(f"at {serving.host} everyone who can reach this machine could use the model: give it a --key")
+        raise CannotServe(f"everyone who can reach {serving.host} could use the model; give it a --key")
     with bind_socket(serving.host, serving.port) as opened:
-        backend = await _backend(serving, folder, state, uv, notice)
-        try:
+        async with aclosing(await _backend(serving, folder, state, uv, notice)) as backend:
             await _run(backend, serving, opened, on_ready)
-        finally:
-            await backend.aclose()
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
@@ -85,7 +82,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise CannotServe(f"port {port} is taken; name another with --port, or 0 for any that is free") from error
         why = error.strerror or str(error)
-        raise CannotServe(f"{host}:{port} cannot be listened at: {why}; name another --host or --port") from error
+        raise CannotServe(f"cannot listen on {host}:{port}: {why}; name another --host or --port") from error
 
 
 async def _run(
@@ -116,7 +113,7 @@ async def _backend(
         from pinfold.model.local.server.transformers_backend import TransformersBackend
 
         if serving.context:
-            raise CannotServe("--context is for GGUF files; a Transformers folder says itself how much it reads")
+            raise CannotServe("--context is for GGUF files; a Transformers folder has its own")
         notice(f"loading {path}")
         return await anyio.to_thread.run_sync(TransformersBackend.load, path)
     head = read_head(path)
@@ -143,14 +140,12 @@ def _find_model(what: str, models: Path) -> tuple[Path, str]:
         weights = weights_named(what)
         there = weights_at(weights, models)
         if there is None:
-            raise NotPulled(
-                f"{what} is not on this machine yet: `pinfold model pull {what}` fetches it ({weights.megabytes})"
-            )
+            size = weights.megabytes
+            raise NotPulled(f"{what} is not on this machine yet: `pinfold model pull {what}` fetches it ({size})")
         return there, what
     if not path.exists():
-        raise CannotServe(
-            f"there is no {what}; name a GGUF file, a Transformers folder, or one of {join_names(list(CATALOGUE), 9)}"
-        )
+        names = join_names(list(CATALOGUE), 9)
+        raise CannotServe(f"there is no {what}; name a GGUF file, a Transformers folder, or one of {names}")
     if path.is_file():
         return path.resolve(), path.stem
     if (path / "config.json").is_file():
@@ -160,7 +155,7 @@ def _find_model(what: str, models: Path) -> tuple[Path, str]:
         return inside[0].resolve(), inside[0].stem
     if inside:
         raise CannotServe(f"{what} holds {len(inside)} GGUF files; name one of them, such as {inside[0]}")
-    raise CannotServe(f"{what} is no model: a Transformers folder has a config.json")
+    raise CannotServe(f"{what} is not a model: a Transformers folder has a config.json")
 
 
 def read_head(path: Path) -> bytes:
@@ -218,7 +213,7 @@ class LlamaBackend:
             try:
                 return as_object(parse_payload((await answer.whole()).decode()))
             except (BadEvent, UnicodeError) as error:
-                raise Refusal(f"llama.cpp answered with something else than JSON: {error}", status=502) from error
+                raise Refusal(f"llama.cpp did not answer with JSON: {error}", status=502) from error
 
     @asynccontextmanager
     async def _request(self, path: str, body: Body) -> AsyncGenerator[Answer]:
@@ -236,7 +231,7 @@ class LlamaBackend:
         except Refused as error:
             raise Refusal(error.words, status=error.status or 502) from error
         except RequestFailed as error:
-            raise Refusal(f"llama.cpp broke off: {error}", status=502) from error
+            raise Refusal(f"llama.cpp failed: {error}", status=502) from error
 
 
 def _connect(served: Served) -> Wire:

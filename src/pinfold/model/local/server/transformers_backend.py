@@ -161,10 +161,8 @@ class TransformersBackend:
     def _settings(self, body: Body, read: int) -> dict[str, Any]:
         room = self.context - read
         if room <= 0:
-            raise Refusal(
-                f"the conversation ({read:,} tokens) is longer than the context length of {self.context:,} tokens",
-                code="context_length_exceeded",
-            )
+            words = f"the conversation ({read:,} tokens) is longer than the context length of {self.context:,} tokens"
+            raise Refusal(words, code="context_length_exceeded")
         asked = as_count(body.get("max_completion_tokens")) or as_count(body.get("max_tokens")) or room
         settings: dict[str, Any] = {"max_new_tokens": min(asked, room), "do_sample": False}
         if body.get("temperature") != 0:
