@@ -84,7 +84,7 @@ def test_a_broken_file_is_named_with_what_to_fix(user_file: Path, text: str, wor
         ("[sandbox]\nprocesses = 257", "may only lower sandbox.processes; it is 256"),
         ("[sandbox]\nmemory_mb = 1_000_000", "may only lower sandbox.memory_mb"),
         ("[sandbox]\npython = '/usr/bin/python3'", "a project may not set sandbox.python"),
-        ("[sandbox]\npackages = ['-r x']", "pinfold.toml: sandbox.packages: '-r x' is no package"),
+        ("[sandbox]\npackages = ['-r x']", "pinfold.toml: sandbox.packages: '-r x' is not a package name"),
     ],
 )
 def test_a_projects_file_may_only_lower_limits(workspace: Path, text: str, words: str) -> None:

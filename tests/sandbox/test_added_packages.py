@@ -78,7 +78,11 @@ def test_a_second_installation_builds_on_the_first(index: Index, site: Path) -> 
 def test_what_cannot_be_installed_leaves_nothing(index: Index, site: Path, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     index.add_source("trap", "1.0", f"open({str(canary)!r}, 'w').close()\n")
-    for package, words in (("nosuch", "no package 'nosuch'"), ("trap", "has no wheel"), ("../x", "is no package")):
+    for package, words in (
+        ("nosuch", "no package 'nosuch'"),
+        ("trap", "has no wheel"),
+        ("../x", "is not a package name"),
+    ):
         with pytest.raises(EnvironmentFailed, match=words):
             install(package, site, PYTHON)
     assert not canary.exists()

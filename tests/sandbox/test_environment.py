@@ -151,7 +151,7 @@ def test_the_lock_has_every_package_with_hashes() -> None:
     ["", "-r x", "./here", "/tmp/x", "x @ https://a/b.whl", "https://a/b", "git+https://a", "a b", "a;b", "a\nb"],
 )
 def test_what_is_no_package_is_refused(package: str) -> None:
-    with pytest.raises(EnvironmentFailed, match="is no package: give its name"):
+    with pytest.raises(EnvironmentFailed, match="is not a package name; give"):
         Recipe.of([package])
 
 

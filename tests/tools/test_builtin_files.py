@@ -86,7 +86,7 @@ async def test_what_cannot_be_done_is_said_so_that_it_can_be_mended(registry: Re
             "read_file failed: start_line counts from 1",
             "edit_file failed: old is not in src/app.py; the nearest is line 2:\n2:     return 1",
             "edit_file failed: old is 2 times in src/app.py, not 1: at lines 1, 2; give more of the text around it, or expected_matches=2 to change all",
-            "grep failed: '(' is no regular expression: missing ), unterminated subpattern at character 0; write a backslash before signs that are meant as they are",
+            "grep failed: '(' is not a regular expression: missing ), unterminated subpattern at character 0; put a backslash before characters meant literally",
             "wrong arguments for grep: 'output_mode' should be 'lines', 'files' or 'count', not \"words\"",
             "data_view failed: there is no src/app.pu; did you mean src/app.py?",
         ]

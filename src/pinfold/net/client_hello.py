@@ -175,7 +175,7 @@ def _server_name(extensions: dict[int, bytes]) -> str | None:
         return None
     names = _Reader(_Reader(extensions[_SERVER_NAME]).vector(2))
     if names.number(1) != 0:
-        raise ValueError("it is no host name")
+        raise ValueError("it is not a host name")
     name = names.vector(2).decode("ascii")
     if names:
         raise ValueError("there are several")

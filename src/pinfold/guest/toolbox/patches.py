@@ -61,7 +61,7 @@ def parse_patch(patch: str) -> list[Change]:
         changes = _UnifiedDiff(lines).changes
     if not changes:
         raise Refused(
-            "this is no patch: give a unified diff (--- a/FILE, +++ b/FILE, @@ -1,2 +1,2 @@) "
+            "this is not a patch; give a unified diff (--- a/FILE, +++ b/FILE, @@ -1,2 +1,2 @@) "
             "or *** Begin Patch, *** Update File: FILE, @@, *** End Patch"
         )
     return changes

@@ -148,7 +148,7 @@ def _search_files(pattern: str, path: str, results: _Results) -> None:
         at = f" at character {error.pos}" if isinstance(error, re.error) and error.pos is not None else ""
         words = getattr(error, "msg", str(error))
         raise Refused(
-            f"{pattern!r} is no regular expression: {words}{at}; write a backslash before signs that are meant as they are"
+            f"{pattern!r} is not a regular expression: {words}{at}; put a backslash before characters meant literally"
         ) from error
     top = resolve_path(path)
     for full in [top] if not os.path.isdir(top) else _texts(top):

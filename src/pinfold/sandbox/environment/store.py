@@ -222,7 +222,7 @@ def normalise_package(package: str) -> str:
     found = re.fullmatch(_ASKED, package.strip())
     if found is None:
         raise EnvironmentFailed(
-            f"{package!r} is no package: give its name, and versions if need be, such as 'polars' or 'polars>=1'"
+            f"{package!r} is not a package name; give its name, with versions if needed, such as 'polars' or 'polars>=1'"
         )
     extras = sorted(canonical(extra) for extra in re.findall(_NAME, found["extras"] or ""))
     versions = sorted(filter(None, re.sub(r"\s", "", found["versions"]).split(",")))
