@@ -68,11 +68,17 @@ def acp_command(log_level: str | None, **given: object) -> None:
     from pinfold.front.acp.handshake import answer_initialize, own_streams
 
     named = given["data"] or given["mount"]
-    seen = mount_settings(given) if named else {"data": None, "mounts": None, "allow_unmasked": given["allow_unmasked"]}
+    # Without such flags, the answer need not wait for the modules that check them.
+    mounted = (
+        mount_settings(given) if named else {"data": None, "mounts": None, "allow_unmasked": given["allow_unmasked"]}
+    )
     with own_streams() as (reads, writes):
         first = answer_initialize(reads, writes)
+        # Editors wait for that answer, so everything else is imported after it.
         import anyio
 
+        from pinfold.app import start_operator_log
         from pinfold.front.acp.agent import serve_editor
 
-        anyio.run(serve_editor, reads, writes, first, (flags_of(given), seen, log_level))
+        start_operator_log(log_level)
+        anyio.run(serve_editor, reads, writes, first, flags_of(given), mounted)
