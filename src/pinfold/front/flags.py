@@ -56,7 +56,9 @@ _SESSION = (
         type=click.Choice(["off", "strict"]),
         help="strict: refuse code that imports uncommon modules or runs text it has decoded.",
     ),
-    click.option("--verify", metavar="CMD", help="Check answers: model, or a command that exits with 0 to accept one."),
+    click.option(
+        "--verify", metavar="CMD", help="Check each answer: `model`, or a command that exits with 0 if it is good."
+    ),
     click.option("--imports", metavar="A,B", help="Let code import only these modules."),
     click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Time limit for one cell."),
     click.option("--max-steps", type=click.IntRange(min=1), help="Most model replies in one turn."),

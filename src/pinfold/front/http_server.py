@@ -41,7 +41,7 @@ class Address(Struct, frozen=True, kw_only=True):
 
     def hosts(self, port: int) -> set[str]:
         """Return every valid value of the `Host` header."""
-        ours = {"localhost", "127.0.0.1", "::1", self.host} - {"0.0.0.0", "::"}  # noqa: S104 - that is no name
+        ours = {"localhost", "127.0.0.1", "::1", self.host} - {"0.0.0.0", "::"}  # noqa: S104 - wildcards, not host names
         named = {name if has_port(name) else f"{name}:{port}" for name in self.names}
         whole = {f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in ours} | named
         return whole | {one.removesuffix(":80") for one in whole if one.endswith(":80")}

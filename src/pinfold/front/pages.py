@@ -112,7 +112,7 @@ def servers_page(servers: Sequence[Mapping[str, Json]], width: int = WIDTH) -> l
     for one in servers:
         tools = one.get("tools")
         count = len(cast("list[Json]", tools)) if isinstance(tools, list) else tools
-        offers = "never seen" if count is None else f"{count} tools"
+        offers = "tools not read yet" if count is None else f"{count} tools"
         rows.append((_field(one, "name"), _field(one, "state"), offers, first_line(_field(one, "problem"))))
     return columns(rows, width=width)
 
@@ -273,21 +273,21 @@ def _why(change: FileChange, contents: Contents) -> str:
     kept = [contents.get(blob) for blob in (change.before, change.after) if blob is not None]
     sizes = [len(data) for data in kept if data is not None]
     if not sizes:
-        return "it is too large to be kept"
-    return f"it is no text ({' -> '.join(map(size_in_words, sizes))})"
+        return "too large to keep"
+    return f"not text ({' -> '.join(map(size_in_words, sizes))})"
 
 
 _ANNOTATIONS = {
     "readOnlyHint": "only reads",
-    "destructiveHint": "may destroy",
-    "idempotentHint": "can be repeated",
-    "openWorldHint": "reaches others",
+    "destructiveHint": "may destroy data",
+    "idempotentHint": "safe to repeat",
+    "openWorldHint": "contacts other services",
 }
 
 
 def annotations_page(server: str, annotations: Mapping[str, Mapping[str, Json]]) -> str:
-    """Show what a server claims about its tools; trusting the server means to believe it."""
-    lines = [f"{server} says of its tools:"]
+    """Show what a server says about its tools; trusting the server means believing it."""
+    lines = [f"{server} says about its tools:"]
     for tool, said in annotations.items():
         words = [words for key, words in _ANNOTATIONS.items() if said.get(key) is True]
         lines.append(f"  {tool}: {', '.join(words) or 'nothing, so you are asked about each call'}")

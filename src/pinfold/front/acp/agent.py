@@ -119,13 +119,13 @@ class EditorAgent:
 
     async def _initialize(self, params: Params, reply: Reply) -> None:
         if not isinstance(params.get("protocolVersion"), int):
-            raise RpcError(INVALID_PARAMS, "initialize: protocolVersion is needed, a number")
+            raise RpcError(INVALID_PARAMS, "initialize: protocolVersion must be a number")
         await reply(describe_agent())
         self._has_forms = has_forms(params)
 
     async def _authenticate(self, given: _Given, reply: Reply) -> None:
         if given.method_id != SIGN_IN:
-            raise RpcError(INVALID_PARAMS, f"no sign-in {given.method_id!r}; there is {SIGN_IN!r}")
+            raise RpcError(INVALID_PARAMS, f"unknown sign-in method {given.method_id!r}; use {SIGN_IN!r}")
         await reply({})
 
     # Sessions
@@ -217,7 +217,7 @@ class EditorAgent:
             case "model":
                 await session.set_model(given.value)
             case other:
-                raise RpcError(INVALID_PARAMS, f"no option {other!r}; there are mode and model")
+                raise RpcError(INVALID_PARAMS, f"unknown option {other!r}; the options are mode and model")
         await reply({"configOptions": session.config_options()})
 
     # Opening
@@ -275,7 +275,7 @@ class EditorAgent:
     def _complete(self, options: Options, given: _Given) -> Options:
         servers, notices = client_servers(given.mcp_servers or [])
         if given.additional_directories:
-            notices = (*notices, "further folders of the editor are not used; start `pinfold acp` with --mount PATH")
+            notices = (*notices, "the editor's other folders are not mounted; start `pinfold acp` with --mount PATH")
         toolbox = replace(options.toolbox, client_mcp=servers)
         return replace(
             options, unattended=False, toolbox=toolbox, notices=(*options.notices, *notices), **self._mounted
@@ -307,7 +307,7 @@ def _find(id_: SessionId) -> Path:
         found, folder = SessionStore().find(id_)
         if found == id_:
             return folder
-    raise RpcError(NOT_FOUND, f"there is no session {id_!r}; session/list names them")
+    raise RpcError(NOT_FOUND, f"there is no session {id_!r}; session/list lists them")
 
 
 def _list_sessions(given: _Given) -> Json:

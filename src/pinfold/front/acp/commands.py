@@ -107,7 +107,7 @@ _COMMANDS: Mapping[str, tuple[_Run, str, str]] = {
     "plan": (_plan, "show the plan; lock: change nothing until agreed", "lock, agree or clear"),
     "tools": (_tools, "list tools that code can call", "words"),
     "cost": (_cost, "tokens and dollars, by model", ""),
-    "compact": (_compact, "replace the conversation by a summary", "what it should say besides"),
+    "compact": (_compact, "replace the conversation by a summary", "what the summary should keep"),
     "clear": (_clear, "clear the conversation; variables and files stay", ""),
     "rename": (_rename, "give this session a name", "title"),
 }
@@ -142,7 +142,7 @@ async def run_command(session: EditorSession, name: str, rest: str) -> str | Non
     if name in mine.untrusted:
         words = f"it belongs to this folder, which is not trusted; review with: pinfold trust {session.workspace}"
     else:
-        words = f"there is no such command; there are: {', '.join(f'/{one}' for one in (*_COMMANDS, *mine.commands))}"
+        words = f"there is no such command; use one of {', '.join(f'/{one}' for one in (*_COMMANDS, *mine.commands))}"
     await session.say(f"/{name}: {presentable(words)}")
     return None
 

@@ -41,7 +41,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
 def read_prompt(blocks: Json, workspace: Path, store: Callable[[bytes, str], Image]) -> Prompt:
     """Read content blocks. `store` keeps a picture with the session, or raises ConfigError. Raises RpcError."""
     if not isinstance(blocks, list) or not blocks:
-        raise RpcError(INVALID_PARAMS, "prompt: a list of content blocks is needed, and none was given")
+        raise RpcError(INVALID_PARAMS, "prompt must be a list with at least one content block")
     said: list[str] = []
     attached: list[str] = []
     images: list[Image] = []
@@ -90,7 +90,7 @@ def _decode(data: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise RpcError(INVALID_PARAMS, f"prompt: the data of a block is no base64: {error}") from error
+        raise RpcError(INVALID_PARAMS, f"prompt: the data of a block is not base64: {error}") from error
 
 
 logger = logging.getLogger(__name__)
@@ -268,7 +268,7 @@ class EditorSession:
         finally:
             self._waiters.remove(waiter)
         if waiter.event is None:
-            raise RpcError(INTERNAL, f"{self.id} ended; send the prompt again to open it once more")
+            raise RpcError(INTERNAL, f"the session {self.id} has ended; send the prompt again to reopen it")
         return waiter.event
 
     # Prompts

@@ -119,9 +119,10 @@ class Updates:
             case events.TurnEnded(text=text, without=without):
                 rest = text.strip().removeprefix(self._answered.strip())
                 self._answered = ""
-                lacking = f"done without: {join_names(without, 12)}" if without and "(Done without " not in text else ""
                 answer = [self._text(rest if rest.startswith("\n") else text)] if rest.strip() else []
-                return [*answer, *([self._note(lacking)] if lacking else [])]
+                if without and "(Done without " not in text:
+                    answer.append(self._note(f"unavailable during this turn: {join_names(without, 12)}"))
+                return answer
             case events.TurnInterrupted(reason=reason):
                 return [*self._end_open(), self._note(f"{reason}; variables and files are as the last cell left them")]
             case events.TurnFailed(error=error, turn=turn):
@@ -272,13 +273,13 @@ class Updates:
     async def _picture(self, mime: str, blob: BlobId) -> Json:
         data = await self._read(blob)
         if data is None or len(data) > _PICTURE_BYTES:
-            return _text_block("[a picture that is too large, or is not kept any more]")
+            return _text_block("[a picture that is too large or no longer stored]")
         return {"type": "image", "mimeType": mime, "data": base64.b64encode(data).decode()}
 
     async def _read(self, blob: BlobId | None) -> bytes | None:
         try:
             return None if blob is None else await self._blob(blob)
-        except events.PinfoldError:  # it is not kept any more
+        except events.PinfoldError:  # it is no longer stored
             return None
 
     def _path(self, path: str) -> str:
@@ -290,9 +291,10 @@ class Updates:
         match event:
             case events.SessionOpened():
                 self.mode, self.model = event.mode, event.model
-                lost = f"opened again; lost: {join_names(event.lost, 12)}" if event.lost else ""
-                cut_off = [_progress(id_, status="failed") for id_ in self._open]  # their outcomes come later
-                return [*cut_off, *([self._note(lost)] if lost else [])]
+                found = [_progress(id_, status="failed") for id_ in self._open]  # their outcomes come later
+                if event.lost:
+                    found.append(self._note(f"session reopened; lost: {join_names(event.lost, 12)}"))
+                return found
             case events.SessionChanged():
                 return self._on_changed(event)
             case events.SessionRewound() | events.SessionForked() | events.ContextCompacted():

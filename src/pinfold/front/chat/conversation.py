@@ -106,7 +106,7 @@ class Conversation(UserDialog, ChatContext):
             except OwnerGone:
                 if self._input_queue.leaving:
                     break
-                self._write("The process that ran the session has ended; it continues here.", "yellow")
+                self._write("The process that ran the session has ended; the session continues here.", "yellow")
                 place, told = replace(place, is_new=False), False
                 continue
             except PinfoldError as error:
@@ -328,7 +328,7 @@ class Conversation(UserDialog, ChatContext):
             await self._renderer.render(item)
         except Exception as error:  # an event that cannot be shown must not end the chat
             logger.exception("unexpected")
-            self._write(f"this could not be shown, please report it: {type(error).__name__}", "red")
+            self._write(f"an event could not be shown, please report it: {type(error).__name__}", "red")
         if isinstance(item, Entry):
             self._approvals.take(item.event)
             self._turns.take(item.event)

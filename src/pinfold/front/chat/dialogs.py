@@ -294,7 +294,7 @@ class Approvals:
 
     def _title(self, words: str) -> str:
         more = len(self._waiting) - 1
-        return f"{words} ({more} more wait{'s' if more == 1 else ''})" if more > 0 else words
+        return f"{words} ({more} more waiting)" if more > 0 else words
 
 
 def _decision(

@@ -177,7 +177,7 @@ ROWS = 24
 _LABEL = 16
 _ISOLATION = {
     "namespaces": "full isolation (namespaces), verified in each session",
-    "landlock": "lite isolation (landlock), as user namespaces are not allowed: pinfold doctor",
+    "landlock": "lite isolation (landlock), because user namespaces are not allowed; see pinfold doctor",
     "none": "no isolation available: pinfold doctor says why",
     "unknown": "verified when the first code runs",
 }
@@ -199,8 +199,8 @@ def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
         offers = ", needs a key" if server.needs_key else f": {models}"
         yield "" if place else "model servers", f"{SERVER_KINDS[server.kind]} at {server.base_url}{offers}"
     if found.builtin:
-        there = "here" if found.builtin_here else f"not here yet, {found.builtin_size}: pinfold model pull builtin"
-        yield "built-in model", f"{found.builtin}, {there}"
+        missing = f"not downloaded yet, {found.builtin_size}: pinfold model pull builtin"
+        yield "built-in model", f"{found.builtin}, {'downloaded' if found.builtin_here else missing}"
     keys = [f"{key.variable} ({key.provider})" for key in found.keys]
     yield "keys", join_names(keys, 4) if keys else "no provider key is set"
     chosen = "" if found.sandbox == "auto" else f"{found.sandbox}, as configured; "
@@ -218,8 +218,8 @@ def _conclusions(found: DetectedSetup) -> Iterator[tuple[str, str]]:
     if found.offer:
         yield ("if you agree", f"{found.offer.model}: what you type and what code prints goes to {found.offer.to}")
     if found.builtin_size:
-        yield "or here", f"builtin, {found.builtin_size}: pinfold model pull builtin"
-    yield "or first", "pinfold demo: a recorded model, a real sandbox, no key"
+        yield "or offline", f"builtin, {found.builtin_size}: pinfold model pull builtin"
+    yield "or try", "pinfold demo: a recorded model, a real sandbox, no key"
 
 
 def _row(label: str, text: str, width: int) -> list[str]:

@@ -14,7 +14,7 @@ import click
 
 from pinfold import __version__
 
-_YOUNG = 10_000
+_NEW_OBJECTS = 10_000
 """Number of new objects after which the garbage collector runs."""
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 _COMMANDS = {
@@ -22,7 +22,7 @@ _COMMANDS = {
     "run": ("run", "Do one task and print the answer; never asks."),
     "exec": ("exec", "Run Python in a sandboxed session, without a model."),
     "batch": ("batch", "Do many tasks from a file, some at a time."),
-    "queue": ("queue", "Tasks that wait their turn: add, list, run, cancel."),
+    "queue": ("queue", "Queue tasks for later: add, list, run, cancel."),
     "attach": ("queue", "Follow what a session is doing, until its turn ends."),
     "memory": ("memory", "Notes the agent keeps: list, search, show, edit, forget, export."),
     "sessions": ("sessions", "List, show, rename and remove sessions."),
@@ -80,7 +80,7 @@ class _Lazy(click.Group):
         module = import_module(f"pinfold.front.cli.commands.{_COMMANDS[cmd_name][0]}")
         # Everything loaded so far stays loaded, so the garbage collector need not scan it.
         gc.freeze()
-        gc.set_threshold(_YOUNG)
+        gc.set_threshold(_NEW_OBJECTS)
         gc.enable()
         command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         if not ctx.resilient_parsing:
@@ -156,10 +156,10 @@ def run_command_line(args: list[str] | None = None) -> None:
     except Exception as error:  # noqa: BLE001 - the last handler there is
         code = 130 if _was_interrupted(error) else _report(error)
     code = code if isinstance(code, int) else 0
-    sys.exit(_say_last_words() or code)
+    sys.exit(_print_closing_notices() or code)
 
 
-def _say_last_words() -> int:
+def _print_closing_notices() -> int:
     """Print what a session reported while closing; 1 if the workspace is not as promised."""
     if "pinfold.app.session.protected_files" not in sys.modules:
         return 0
@@ -193,7 +193,7 @@ def _report(error: Exception) -> int:
         # Pinfold's own output failed: its reader is gone, or the disk is full.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if error.errno != errno.EPIPE:
-            _complain(f"the output could not be written: {error.strerror}")
+            _complain(f"cannot write the output: {error.strerror}")
         return 1
     import logging
 

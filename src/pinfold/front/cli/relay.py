@@ -1,4 +1,4 @@
-"""ActionRunner `pinfold exec` to the warm helper, if one runs. Imports only modules that Python has already loaded.
+"""Passes `pinfold exec` on to the warm helper, if one runs. Imports only modules that Python has already loaded.
 
 If anything is not as expected, the command runs without the helper. The other end is `helper.py`.
 """

@@ -74,7 +74,7 @@ def agrees(question: str) -> bool:
 def confirm(question: str, look: str = "look at it first") -> None:
     """Ask, and raise Abort unless the user agrees."""
     if not is_terminal(sys.stdin):
-        raise click.UsageError(f"there is no terminal to ask on; {look}, then use --yes")
+        raise click.UsageError(f"cannot ask without a terminal; {look}, then use --yes")
     if not agrees(question):
         raise click.Abort
 

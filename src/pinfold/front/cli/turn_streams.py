@@ -26,7 +26,7 @@ FIRST_BYTE_S = 3.0
 _PROMPT = 1 << 20
 _STDIN = "-"
 _SHOWN = 2000
-_ALLOWED = "it needs your approval, which cannot be asked for here; `--mode full` allows it"
+_DENIED = "denied: this needs your approval, and `pinfold exec` cannot ask; `--mode full` allows it"
 
 
 def prompt_from(prompt: str | None, file: str | None) -> str:
@@ -229,7 +229,7 @@ class Streams:
             case events.Noticed() | events.SessionOpened():
                 show_notice(item)
             case events.ApprovalDecided(by="nobody"):
-                write(sys.stderr, f"pinfold: {_ALLOWED}\n")
+                write(sys.stderr, f"pinfold: {_DENIED}\n")
             case ActionFinished(id=id_, value=value, error=error, outcome=outcome, notices=notices) if id_ == self.cell:
                 for notice in notices:
                     write(sys.stderr, f"pinfold: {presentable(notice)}\n")

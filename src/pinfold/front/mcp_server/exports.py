@@ -90,8 +90,8 @@ class Exports:
         upstream = await self._upstream_of_all()
         self._names = upstream.names if self._wanted == ("*",) else self._wanted
         if unknown := [name for name in self._names if name not in upstream.names]:
-            there = ", ".join(upstream.names) or "none is configured"
-            raise ConfigError(f"there is no MCP server {unknown[0]!r} to export; there is: {there}")
+            there = f"export one of {', '.join(upstream.names)}" if upstream.names else "none is configured"
+            raise ConfigError(f"there is no MCP server {unknown[0]!r} to export; {there}")
         if self._plain and len(self._names) != 1:
             raise ConfigError("--plain-names needs exactly one exported server, so that names cannot clash")
         for name in self._names:

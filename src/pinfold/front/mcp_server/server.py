@@ -51,8 +51,8 @@ _RETRY_MS = 500
 """How long a client waits before it reconnects after its stream ended."""
 _ABOUT = (
     "Python in a persistent, isolated session whose steps can be undone. Data stays in the session: print what you need to "
-    "see. Without `session` each connection has a session of its own; where there is no connection that lasts, pass on "
-    "the `session` that the first result names."
+    "see. Without `session`, each connection has a session of its own; if your connections do not last, pass the `session` "
+    "that the first result names."
 )
 
 
@@ -150,7 +150,7 @@ def _listener(place: Address) -> socket.socket:
         return place.bind()
     except OSError as error:
         raise ConfigError(
-            f"cannot listen at {place.host}:{place.port}: {error.strerror}; name another with --http HOST:PORT"
+            f"cannot listen on {place.host}:{place.port}: {error.strerror}; use another address with --http HOST:PORT"
         ) from error
 
 

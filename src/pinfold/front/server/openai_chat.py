@@ -229,5 +229,5 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
     ),
     Endpoint("GET", "/v1/models", "Models, as OpenAI lists them", list_models, answer=ModelList),
     Endpoint("GET", "/v1/models/{model:path}", "A model", get_model, answer=ModelRecord),
-    Endpoint("POST", "/v1/embeddings", "Texts as vectors", embed, body=EmbeddingRequest, answer=EmbeddingList),
+    Endpoint("POST", "/v1/embeddings", "Embed texts", embed, body=EmbeddingRequest, answer=EmbeddingList),
 )

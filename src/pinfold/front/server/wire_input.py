@@ -203,7 +203,7 @@ def _file(given: Mapping[str, Json], param: str) -> AttachedFile:
             content = _data_in(data, param) if data.startswith("data:") else _decode(data, param)
             return AttachedFile(name=str(given.get("filename") or "attachment"), data=content)
         case _:
-            raise BadInput(f"{param}: a file is sent as file_data or named by file_id; nothing is fetched", param)
+            raise BadInput(f"{param}: send a file as file_data or name it by file_id; Pinfold fetches nothing", param)
 
 
 def _data_in(url: str, param: str) -> bytes:
@@ -225,7 +225,7 @@ def read_terms(body: Mapping[str, Json], instructions: str) -> CallerTerms:
     """Read tools and the form of the answer from the body of a chat completion or response. Raises BadInput."""
     schemas = [_tool(one, f"tools[{place}]") for place, one in enumerate(body.get("tools") or ())]
     if len(schemas) > _TOOLS or len({one.name for one in schemas}) < len(schemas):
-        raise BadInput(f"tools must have different names, and there can be {_TOOLS}", "tools")
+        raise BadInput(f"tools must have different names, and there may be at most {_TOOLS}", "tools")
     must_call = False
     match body.get("tool_choice"):
         case None | "auto":

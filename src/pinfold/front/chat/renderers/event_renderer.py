@@ -303,7 +303,7 @@ class EventRenderer:
                 self._acting.forget()
                 await self._replying.answer(text)
                 if without and "(Done without " not in text:
-                    self._line(f"done without: {join_names(without, _NAMED)}", "yellow")
+                    self._line(f"unavailable during this turn: {join_names(without, _NAMED)}", "yellow")
             case events.TurnInterrupted(reason=reason):
                 self._acting.forget()
                 self._line(f"{reason}; variables and files are as the last cell left them", "yellow")
@@ -324,12 +324,12 @@ class EventRenderer:
         match event:
             case events.SessionOpened(restored=restored, replayed=replayed, lost=lost):
                 self._acting.forget()
-                named = {"restored": restored, "run again for": replayed}
+                named = {"restored": restored, "recomputed": replayed}
                 back = [f"{how} {join_names(names, _NAMED)}" for how, names in named.items() if names]
                 if back:
-                    self._line(f"opened again: {'; '.join(back)}", "dim")
+                    self._line(f"session reopened: {'; '.join(back)}", "dim")
                 if lost:
-                    self._line(f"opened again; lost: {join_names(lost, _NAMED)}", "yellow")
+                    self._line(f"session reopened; lost: {join_names(lost, _NAMED)}", "yellow")
             case events.SessionChanged():
                 self._on_session_changed(event)
             case events.SessionRewound() | events.SessionForked() | events.ContextCompacted():
@@ -338,7 +338,7 @@ class EventRenderer:
                 self._line(text, "yellow")
             case events.Checkpointed(number=number, commit=commit, message=message, restored=restored):
                 if restored is not None:
-                    self._line(f"files are as at checkpoint {restored}", "cyan")
+                    self._line(f"files restored from checkpoint {restored}", "cyan")
                 else:
                     self._line(f"checkpoint {number} ({commit[:10]}): {message}", "dim")
             case _:

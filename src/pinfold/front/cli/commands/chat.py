@@ -31,7 +31,7 @@ def chat_command(log_level: str | None, **given: object) -> int:
     if given["notebook"] and (given["last"] or given["session"]):
         raise click.UsageError("--from starts a new session; it cannot be combined with --continue or --session")
     if given["no_run"] and not given["notebook"]:
-        raise click.UsageError("--no-run goes with --from")
+        raise click.UsageError("--no-run needs --from")
     given["log_level"] = log_level
     return chat_here(given)
 
@@ -62,8 +62,8 @@ def _is_terminal(stream: TextIO | None) -> bool:
 def acp_command(log_level: str | None, **given: object) -> None:
     """Serve the agent to an editor, by the Agent Client Protocol over standard input and output.
 
-    The editor starts this command, names the folder to work in, and asks you for approvals. The flags hold for all
-    its sessions; mode and model can also be chosen in the editor.
+    The editor starts this command, names the folder to work in, and asks you for approvals. The flags apply to all
+    its sessions; you can also choose mode and model in the editor.
     """
     from pinfold.front.acp.handshake import answer_initialize, own_streams
 

@@ -54,7 +54,7 @@ class DemoFailed(PinfoldError):
 @sandbox_option
 @click.option("--fast", is_flag=True, help="Do not pause for reading.")
 def demo_command(workspace: Path | None, sandbox: str | None, fast: bool) -> int:
-    """Show what Pinfold does in half a minute: offline, without a key, with a recorded model and a real sandbox."""
+    """Show in half a minute what Pinfold does: offline, without a key, with a recorded model and a real sandbox."""
     session = events.new_session_id()
     folder = workspace or make_demo_folder()
     try:
@@ -189,7 +189,8 @@ class _Demo:
     async def _branches(self, live: LiveSession) -> None:
         stage, first = self._stage, self._kept
         await stage.remarks(
-            "Now two ways to go on. A fork is a second session that begins with all the first one has, variables included:"
+            "Now two ways to go on. A fork is a second session that starts with everything the first one has, also its "
+            "variables:"
         )
         await stage.types("/fork")
         second, _ = await fork(self._shelf, first, "demo, the branch")
@@ -249,7 +250,7 @@ class _Demo:
         for typed, words in (
             (f"pinfold exec -s {self._kept} -c 'len(sales)'", "the session lives on after this process"),
             (f"pinfold demo --workspace {place}", f"edit {place}/sales.csv: the numbers change"),
-            ("pinfold", "the same with a model of yours, on your own files"),
+            ("pinfold", "the same with your own model and files"),
         ):
             self._stage.write(f"  {typed}\n      {words}")
 

@@ -32,6 +32,7 @@ from pinfold.front.cli.terminal import is_closed
 from pinfold.front.cli.turn_streams import JsonLines, Streams, exit_code, write
 from pinfold.front.flags import MORE_THAN_0, PATH, Flags, access_options, flags_of, mount_settings
 from pinfold.front.progress import say
+from pinfold.text import pluralize
 
 if TYPE_CHECKING:
     from pinfold.app.clients import Notebook, NotebookResult
@@ -171,7 +172,7 @@ def _exec_notebook(
     if any(one.finished.outcome == "interrupted" for one in failed):
         return 130
     if left := len(notebook.programs) - len(ran):
-        say(f"{left} {'cell' if left == 1 else 'cells'} after it were not run (--keep-going runs them)")
+        say(f"stopped at this cell; not run: {pluralize('cell', left)} (--keep-going runs all)")
     return 1 if failed else 0
 
 

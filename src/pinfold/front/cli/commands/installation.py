@@ -101,10 +101,10 @@ def _server_fields(server: models.FoundServer) -> dict[str, Json]:
 
 
 def _models_page(reachable: models.Reachable) -> Iterator[str]:
-    yield "inside"
+    yield "built in"
     for inside in reachable.inside:
         weights = inside.weights
-        here = "here" if inside.path else f"`pinfold model pull {weights.name}`"
+        here = "downloaded" if inside.path else f"download with `pinfold model pull {weights.name}`"
         yield f"  {weights.name:<14} {weights.title}, {weights.megabytes}: {here}"
         yield f"  {'':<14} {_abilities(weights.context, 'text')}, {weights.memory / 1e9:.1f} GB of memory"
     yield "on this machine"
@@ -115,11 +115,11 @@ def _models_page(reachable: models.Reachable) -> Iterator[str]:
             yield f"    {server.name_of(model)}: {_abilities(model.context, model.tools)}"
     if not reachable.servers:
         yield "  no server answers (looked for Ollama, LM Studio, llama.cpp and vLLM)"
-    yield "elsewhere"
+    yield "cloud providers"
     for key in reachable.keys:
         yield f"  {key.provider:<14} {key.variable} is set"
     if not reachable.keys:
-        yield "  no provider's key is set"
+        yield "  no provider key is set"
 
 
 def _abilities(context: int | None, tools: str) -> str:
@@ -139,7 +139,7 @@ def pull(name: str) -> None:
 @model_command.command("serve")
 @click.argument("what", metavar="PATH|NAME")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port; 0 for any free one.")
-@click.option("--host", default="127.0.0.1", help="Address; other than this machine it needs --key.")
+@click.option("--host", default="127.0.0.1", help="Address to listen on; beyond this machine it needs --key.")
 @click.option("--key", metavar="KEY", help="Require this key from clients.")
 @click.option("--context", type=click.IntRange(min=256), help="Tokens of context, for a GGUF file.")
 def serve(what: str, port: int, host: str, key: str | None, context: int | None) -> None:
@@ -200,7 +200,7 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
     if work.shown.began:
         work.say_ready(f"{len(environment.packages)} packages, {_megabytes(environment)}, {environment.folder}")
         if sandbox.python:
-            say(f"cells still run in {sandbox.python}, as sandbox.python is set")
+            say(f"cells still run in {sandbox.python}, because sandbox.python is set")
 
 
 def build_with_progress(packages: tuple[str, ...]) -> None:
@@ -291,7 +291,7 @@ def list_(as_json: bool) -> None:
     for name, extra in models.EXTRAS.items():
         is_here = not models.missing_modules(name)
         fields = {"name": name, "installed": is_here, "for": extra.words, "packages": models.requirements(name)}
-        rows.append((fields, f"{name:<14}{'installed' if is_here else 'not here':<11}{extra.words}"))
+        rows.append((fields, f"{name:<14}{'installed' if is_here else 'available':<11}{extra.words}"))
     show_rows(rows, as_json=as_json)
 
 

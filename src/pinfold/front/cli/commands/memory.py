@@ -1,4 +1,4 @@
-"""`pinfold memory`: the notes that sessions remember, as the user reads and changes them."""
+"""`pinfold memory`: lets the user read and change the notes that the agent keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pinfold.text import first_line, pluralize
 _PIPED = 10_000
 """Columns used if there is no terminal: more than any note has."""
 _HERE = click.option("--here", is_flag=True, help="Only notes that sessions in this folder recall.")
-_ALL = click.option("--all", "superseded", is_flag=True, help="Also notes that newer ones have replaced.")
+_ALL = click.option("--all", "superseded", is_flag=True, help="Include notes that newer ones have replaced.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per note.")
 
 
@@ -105,8 +105,8 @@ def forget_command(numbers: tuple[int, ...], yes: bool) -> None:
 
 @memory_command.command("export")
 @click.option("-o", "--output", type=PATH, help="File to write; stdout by default.")
-@click.option("--json", "as_json", is_flag=True, help="The default, and the only form.")
-def export_command(output: Path | None, as_json: bool) -> None:  # noqa: ARG001 - JSON it is
+@click.option("--json", "as_json", is_flag=True, help="Changes nothing: the export is always JSON.")
+def export_command(output: Path | None, as_json: bool) -> None:  # noqa: ARG001 - accepted, as by other commands
     """Write all notes as JSON lines, the oldest first, replaced ones too."""
     notes = open_memory().all()
     data = "".join(f"{plain_json(describe_note(note))}\n" for note in notes).encode()

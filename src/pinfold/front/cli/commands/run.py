@@ -67,11 +67,11 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     goes to stdout, everything else to stderr. Actions that need approval are denied.
     """
     if (given["branches"] is None) != (given["check"] is None):
-        raise click.UsageError("--branches and --check go together")
+        raise click.UsageError("--branches needs --check, and --check needs --branches")
     if given["branches"] and given["notebook"]:
         raise click.UsageError("--from and --branches cannot be combined")
     if given["no_run"] and not given["notebook"]:
-        raise click.UsageError("--no-run goes with --from")
+        raise click.UsageError("--no-run needs --from")
     text = prompt_from(prompt, file)
     if given["background"]:
         from pinfold.front.cli.commands.queue import run_in_background

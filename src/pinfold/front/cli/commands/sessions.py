@@ -65,13 +65,13 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
 @sessions_command.command("show")
 @click.argument("session")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: every event, or every destination.")
-@click.option("--sent", is_flag=True, help="What left this machine, by destination.")
+@click.option("--sent", is_flag=True, help="Print what left this machine, by destination.")
 @click.option(
     "--display", type=click.IntRange(min=1), metavar="N", help="Write its Nth figure or table to a pipe or to -o."
 )
 @click.option("-o", "--output", type=PATH, help="With --display: file to write.")
-@click.option("--open", "opens", is_flag=True, help="With --display: open it in its program.")
-@click.option("--mime", metavar="TYPE", help="With --display: which form of it.")
+@click.option("--open", "opens", is_flag=True, help="With --display: open it with this machine's program for it.")
+@click.option("--mime", metavar="TYPE", help="With --display: the form to write, such as image/png.")
 @click.option("--force", is_flag=True, help="With -o: overwrite an existing file.")
 @click.option("--vars", "view", flag_value="vars", help="Print its variables; opens the session.")
 @click.option("--files", "view", flag_value="files", help="Print the files it changed.")
@@ -81,7 +81,7 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
 def show_command(session: str, view: View | None, as_json: bool, sent: bool, display: int | None, **given: Any) -> None:
     """Print what happened in a session, or one figure or table of it."""
     if display is None and (given["output"] or given["opens"] or given["mime"]):
-        raise click.UsageError("-o, --open and --mime go with --display N")
+        raise click.UsageError("-o, --open and --mime need --display N")
     found, folder = SessionStore().find(session)
     if view:
         _show_view(view, found, as_json=as_json)
@@ -267,7 +267,7 @@ def _show_event(event: Event, cells: Mapping[events.ActionId, str]) -> None:
         case events.SessionRewound():
             label, text = "undo", f"The user {rewound_in_words(event)}"
         case events.SessionForked(source=source):
-            label, text = "fork", f"All before was copied from {source}."
+            label, text = "fork", f"Everything above was copied from {source}."
         case events.Noticed(text=text):
             label = "notice"
         case events.TurnFailed(error=text):
@@ -342,7 +342,7 @@ def export_command(session: str, form: SessionExport, output: Path | None, force
     SESSION is an id, the start of one, a name, or `last`.
     """
     if embed and form != "md":
-        raise click.UsageError("--embed goes with --to md")
+        raise click.UsageError("--embed needs --to md")
     found, folder = SessionStore().find(session)
     to_stdout = str(output) == "-" or (output is None and form in _TO_STDOUT)
     if to_stdout and form == "bundle":

@@ -30,7 +30,7 @@ _LONGEST_SECRET = 64 << 10
 @click.option("--forget", "forgets", is_flag=True, help="Stop following this folder's instructions.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option(
-    "--clean", multiple=True, type=PATH, metavar="FILE", help="Clear FILE, which you have read; may be repeated."
+    "--clean", multiple=True, type=PATH, metavar="FILE", help="Clear FILE after you have read it; may be repeated."
 )
 @click.option("--clean-all", is_flag=True, help="Clear every such file in the folder.")
 def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool, **given: bool) -> int:
@@ -38,8 +38,8 @@ def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool,
 
     Until you trust them they are ignored; a change to any of them ends the trust.
 
-    Also lists files that the agent wrote after it had read text from elsewhere, such as a web page. That text may be in
-    them, so Pinfold asks you about more in this folder. Read the files, then clear them with --clean.
+    Also lists files that the agent wrote after it had read text from elsewhere, such as a web page. They may contain
+    that text, so Pinfold asks for your approval more often in this folder. Read them, then clear them with --clean.
     """
     place = folder or current_folder()
     if not place.is_dir():
@@ -87,10 +87,10 @@ def _show(found: trust.ProjectFiles, stands: trust.TrustStatus) -> None:
 def _show_untrusted(place: Path) -> bool:
     marked = trust.find_untrusted([place])
     for path, mark in sorted(marked.items()):
-        about = f"written after outside text was read, by {mark.session} until {mark.at}"
+        about = f"written by {mark.session} until {mark.at}, after it had read outside text"
         show(f"~ {os.path.relpath(path, place.resolve()):<16} {about}")
     if marked:
-        show("sessions here count as having read outside text; once you have read these files: --clean FILE")
+        show("sessions here count as having read outside text; read these files, then clear each with --clean FILE")
     return bool(marked)
 
 
@@ -171,7 +171,7 @@ def _explain_page(told: dict[str, Json]) -> list[str]:
             lines.append(f"          {command['why']}")
     lines += [f"  also    {reason}" for reason in told["besides"]]
     if told["held_to_reading"]:
-        lines.append("  runs with all files read-only; if it has to change one, it is asked about")
+        lines.append("  runs with all files read-only; if it has to change one, you are asked")
     if told["dangerous"]:
         lines.append(f"  danger  {told['dangerous']}")
     if told["pattern"]:
@@ -189,7 +189,7 @@ def secret_command() -> None:
 
 @secret_command.command("set")
 @click.argument("name")
-@click.option("--host", "hosts", multiple=True, metavar="HOST", help="Where it may be sent, such as *.example.org.")
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host that may receive it, such as *.example.org.")
 @click.option("--header", default="", metavar="FORM", help="Header that `fetch` sends: 'Authorization: Bearer {}'.")
 def set_(name: str, hosts: tuple[str, ...], header: str) -> None:
     """Store a secret. You are asked for its value, or it is read from standard input.
