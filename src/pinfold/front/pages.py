@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from rich.cells import cell_len, set_cell_size
 
+from pinfold import events
 from pinfold.app import OutboundTotal, compacted_in_words, rewound_in_words
 from pinfold.app.clients import ModelBill, SessionHistory, TurnRecord
 from pinfold.app.storage import SessionNode, SessionTree
-from pinfold.events import BlobId, ContextCompacted, FileChange, Json, Mode, Rewindable, SessionForked, SessionRewound
+from pinfold.events import BlobId, FileChange, Json, Mode, Rewindable
 from pinfold.text import abbreviate_home, first_line, join_names, join_numbers, presentable, presentable_line
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ WIDTH = 80
 _GAP = 2
 _NAMED = 6
 """How many files are listed by name."""
+_LOST = 12
+"""How many variables, tools or models are listed by name."""
 _LEAST = 8
 """Smallest width of the last column."""
 
@@ -331,18 +334,37 @@ _ALLOWS = {
 }
 
 
-def describe_change(event: SessionRewound | SessionForked | ContextCompacted) -> str:
-    """Describe a change of the session, for the user."""
+def describe_event(event: events.Event, *, repeats: bool = False) -> str:
+    """Describe an event that is not part of the conversation itself; empty if there is nothing to say.
+
+    `repeats`: a model failed for the same reason as before.
+    """
     match event:
-        case SessionRewound():
+        case events.SessionOpened(lost=lost) if lost:
+            return f"session reopened; lost: {join_names(lost, _LOST)}"
+        case events.SessionRewound():
             return rewound_in_words(event)
-        case SessionForked(source=source):
+        case events.SessionForked(source=source):
             return f"forked from {source}; the above was copied from there"
-        case ContextCompacted(cause="window" | "asked"):
+        case events.ContextCompacted(cause="window" | "asked"):
             return compacted_in_words(event)
-        case ContextCompacted(summary=summary):
+        case events.ContextCompacted(summary=summary):
             known = f"The model still knows these variables: {summary}" if summary else "Variables and files stay."
             return f"Context cleared. {known}"
+        case events.Noticed(text=text):
+            return text
+        case events.ModelFailed(model=model, error=error, retry_in_s=float() | int() as wait_s):
+            return f"{model} failed {'again' if repeats else f'({error})'}; trying again in {round(wait_s, 1):g} s"
+        case events.ModelFailed(model=model, error=error, instead=instead) if instead:
+            return f"{model} failed ({error}); asking {instead} instead"
+        case events.TurnEnded(text=text, without=without) if without and "(Done without " not in text:
+            return f"unavailable during this turn: {join_names(without, _LOST)}"
+        case events.TurnInterrupted(reason=reason):
+            return f"{reason}; variables and files are as the last cell left them"
+        case events.TurnFailed(error=error, temporary=temporary):
+            return f"failed: {error}{' (try again later)' if temporary else ''}"
+        case _:
+            return ""
 
 
 def describe_pattern(pattern: str) -> str:

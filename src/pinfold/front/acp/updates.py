@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from pinfold import events
 from pinfold.events import ActionFinished, ActionId, BlobId, CallTool, Delta, Entry, Json, RunCell
-from pinfold.front.pages import CUT_OFF, describe_change
-from pinfold.text import cap_text, first_line, join_names, presentable, presentable_line
+from pinfold.front.pages import CUT_OFF, describe_event
+from pinfold.text import cap_text, first_line, presentable, presentable_line
 
 Update: TypeAlias = dict[str, Json]
 Language: TypeAlias = Literal["", "python", "sh", "diff"]
@@ -112,23 +112,17 @@ class Updates:
                 return []
             case events.ModelReplied():
                 return self._on_replied(event)
-            case events.ModelFailed(error=error, retry_in_s=wait, instead=instead):
-                then = f"; trying again in {round(wait, 1):g} s" if wait is not None else ""
-                then = then or (f"; asking {instead} instead" if instead else "")
-                return [self._note(f"{event.model} failed ({error}){then}")] if then else []
-            case events.TurnEnded(text=text, without=without):
+            case events.TurnEnded(text=text):
                 rest = text.strip().removeprefix(self._answered.strip())
                 self._answered = ""
                 answer = [self._text(rest if rest.startswith("\n") else text)] if rest.strip() else []
-                if without and "(Done without " not in text:
-                    answer.append(self._note(f"unavailable during this turn: {join_names(without, 12)}"))
-                return answer
-            case events.TurnInterrupted(reason=reason):
-                return [*self._end_open(), self._note(f"{reason}; variables and files are as the last cell left them")]
-            case events.TurnFailed(error=error, turn=turn):
-                # The editor that sent the prompt gets it as the error of the request.
-                told = turn in self.ours and not event.at_limit
-                return [*self._end_open(), *([] if told else [self._note(f"failed: {error}")])]
+                return [*answer, *self._notes(describe_event(event))]
+            case events.TurnInterrupted():
+                return [*self._end_open(), *self._notes(describe_event(event))]
+            case events.TurnFailed(turn=turn, at_limit=at_limit):
+                # The editor that sent the prompt gets the failure as the error of the request.
+                is_told = turn in self.ours and not at_limit
+                return [*self._end_open(), *self._notes("" if is_told else describe_event(event))]
             case events.ActionProposed() | events.ActionStarted() | ActionFinished():
                 return await self._on_action(event)
             case _:
@@ -159,11 +153,11 @@ class Updates:
         if rest and self._streamed and rest.startswith(self._streamed):
             rest = rest[len(self._streamed) :]
         elif rest and self._streamed:
-            said.append(self._note("the whole reply:"))
+            said += self._notes("the whole reply:")
         if rest:
             said.append(self._text(rest))
-        notes = (CUT_OFF.get(event.finish), event.correction and f"not accepted as an answer: {event.correction}")
-        said += [self._note(words) for words in notes if words]
+        said += self._notes(CUT_OFF.get(event.finish, ""))
+        said += self._notes(event.correction and f"not accepted as an answer: {event.correction}")
         self._answered, self._streamed = event.text, ""
         self._cost = None if self._cost is None or event.cost is None else self._cost + event.cost
         if self.context and event.usage.total:
@@ -180,9 +174,9 @@ class Updates:
         told = {"messageId": f"{self._message}.thought" if reasoning else self._message} if self._message else {}
         return {"sessionUpdate": kind, **told, "content": _text_block(text)}
 
-    def _note(self, words: str) -> Update:
-        """Return a line that is not from the model."""
-        return message(f"\n\n> {presentable_line(words)}\n\n")
+    def _notes(self, words: str) -> list[Update]:
+        """Return a line that is not from the model, if there are any words for it."""
+        return [message(f"\n\n> {presentable_line(words)}\n\n")] if words else []
 
     # Actions
 
@@ -291,18 +285,12 @@ class Updates:
         match event:
             case events.SessionOpened():
                 self.mode, self.model = event.mode, event.model
-                found = [_progress(id_, status="failed") for id_ in self._open]  # their outcomes come later
-                if event.lost:
-                    found.append(self._note(f"session reopened; lost: {join_names(event.lost, 12)}"))
-                return found
+                cut_off = [_progress(id_, status="failed") for id_ in self._open]  # their outcomes come later
+                return [*cut_off, *self._notes(describe_event(event))]
             case events.SessionChanged():
                 return self._on_changed(event)
-            case events.SessionRewound() | events.SessionForked() | events.ContextCompacted():
-                return [self._note(describe_change(event))]
-            case events.Noticed(text=text):
-                return [self._note(text)]
             case _:
-                return []
+                return self._notes(describe_event(event))
 
     def _on_changed(self, event: events.SessionChanged) -> list[Update]:
         before = self.mode_id

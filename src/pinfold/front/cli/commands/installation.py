@@ -29,8 +29,6 @@ from pinfold.front.pages import SERVER_KINDS
 from pinfold.front.progress import ProgressDisplay, make_reporter, say
 from pinfold.text import without_known
 
-_PHASES = {"wait": "waiting for another pull", "download": "downloading", "check": "checking"}
-
 
 class _Work:
     """Shows the progress of a download or a build, and how long it took."""
@@ -161,10 +159,6 @@ def fetch(name: str) -> None:
     """Download a model with progress; silent if it is here already. Raises PinfoldError."""
     work = _Work(step=0.1)
 
-    def show_progress(pulling: models.Pulling) -> None:
-        counted = f"{pulling.done / 1e6:,.0f} of {pulling.total / 1e6:,.0f} MB" if pulling.total else ""
-        work.shown.show(_PHASES[pulling.phase], pulling.done, pulling.total, counted)
-
     def leave(*_: object) -> None:
         """Exit at once: cancelling would wait for name resolution. The partial file can be resumed."""
         clear = "\r\x1b[K" if sys.stderr.isatty() else ""
@@ -174,7 +168,7 @@ def fetch(name: str) -> None:
     before = signal.signal(signal.SIGINT, leave)
     try:
         with work:
-            path = anyio.run(models.pull_model, name, show_progress)
+            path = anyio.run(models.pull_model, name, work.report)
     finally:
         signal.signal(signal.SIGINT, before)
     if work.shown.began:
