@@ -35,7 +35,7 @@ from pinfold.events import Delta, Entry, PinfoldError, SessionId
 from pinfold.front.chat.commands.completions import list_arguments, list_commands
 from pinfold.front.chat.commands.context import ChatContext
 from pinfold.front.chat.commands.table import find_command, run_command
-from pinfold.front.chat.dialogs import Approvals, UserDialog, render_request
+from pinfold.front.chat.dialogs import Approvals, render_request
 from pinfold.front.chat.input_queue import InputQueue
 from pinfold.front.chat.renderers.code import highlight_code
 from pinfold.front.chat.renderers.event_renderer import EventRenderer
@@ -72,7 +72,7 @@ async def converse(input_queue: InputQueue, terminal: Terminal, given: Flags) ->
     return await chat.run(name)
 
 
-class Conversation(UserDialog, ChatContext):
+class Conversation(ChatContext):
     _renderer: EventRenderer
     _place: SessionTarget
     _turns: Turns

@@ -29,7 +29,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pinfold import __version__
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ClientSessions
-from pinfold.front.http_server import SIGNALS, Address, HttpServer, has_port, only_value
+from pinfold.front.http_server import (
+    SIGNALS,
+    Address,
+    HttpServer,
+    bearer_token,
+    content_type,
+    has_port,
+    only_value,
+    refuse_source,
+)
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.exports import ExportingServer, Exports
 from pinfold.front.mcp_server.session_view import SessionView
@@ -43,7 +52,6 @@ _WAITING = 128
 _LEAVE_S = 2
 """How long open streams may take to end."""
 SESSION = "mcp-session-id"
-_BEARER = "bearer "
 _REMEMBERED = 4096
 EVENTS = 4096
 BYTES = 32 << 20
@@ -215,17 +223,12 @@ class Guard:
             await self._on_gone(session)
 
     def _refusal(self, method: str, headers: Headers) -> PlainTextResponse | None:
-        origins = headers.getlist("origin")
-        token = only_value(headers, "authorization")
-        is_bearer = token[: len(_BEARER)].lower() == _BEARER
-        if only_value(headers, "host").lower() not in self._hosts:
-            return _refuse(421, "unknown host name")
-        if origins and (len(origins) > 1 or origins[0].lower() not in self._origins):
-            return _refuse(403, "requests from other sites are not allowed")
-        if not (is_bearer and hmac.compare_digest(token[len(_BEARER) :].encode("utf-8", "replace"), self._token)):
+        if refusal := refuse_source(headers, self._hosts, self._origins):
+            return _refuse(*refusal)
+        token = bearer_token(headers)
+        if token is None or not hmac.compare_digest(token.encode("utf-8", "replace"), self._token):
             return _refuse(401, "a bearer token is needed", {"www-authenticate": "Bearer"})
-        kind = only_value(headers, "content-type").partition(";")[0].strip().lower()
-        if method == "POST" and kind != "application/json":
+        if method == "POST" and content_type(headers) != "application/json":
             return _refuse(415, "send application/json")
         return None
 

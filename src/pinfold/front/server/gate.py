@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pinfold.front.http_server import only_value
+from pinfold.front.http_server import bearer_token, content_type, only_value, refuse_source
 
 CODE_S = 60.0
 """How long a login code or a download ticket is valid."""
@@ -25,7 +25,6 @@ CLIENT = "pinfold.client"
 TICKET = "ticket"
 """Query parameter of a download that has a ticket instead of a token."""
 _KEPT = 1024
-_BEARER = "bearer "
 _PUBLIC = frozenset(
     {("GET", "/"), ("GET", "/health"), ("GET", "/openapi.json"), ("GET", "/docs"), ("POST", "/api/login")}
 )
@@ -115,17 +114,14 @@ class Gate:
 
     def _judge(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         method, path = scope["method"], scope["path"]
-        if only_value(headers, "host").lower() not in self._hosts:
-            return _refuse(421, "unknown host name")
-        origins = headers.getlist("origin")
-        if origins and (len(origins) > 1 or origins[0].lower() not in self._origins):
-            return _refuse(403, "requests from other sites are not allowed")
+        if refusal := refuse_source(headers, self._hosts, self._origins):
+            return _refuse(*refusal)
         if only_value(headers, "sec-fetch-site") in ("cross-site", "same-site") and (method, path) != ("GET", "/"):
             return _refuse(403, "requests from other sites are not allowed")
         is_public = (method, path) in _PUBLIC or (method in ("GET", "HEAD") and path.startswith(_ASSETS))
         if not is_public and not self._is_known(scope, headers):
             return _refuse(401, "a bearer token is needed")
-        kind = only_value(headers, "content-type").partition(";")[0].strip().lower()
+        kind = content_type(headers)
         if method not in ("POST", "PUT", "PATCH", "DELETE") or kind == "application/json" or not _has_body(headers):
             return None
         if _takes_form(path) and kind == "multipart/form-data":
@@ -135,9 +131,9 @@ class Gate:
         return _refuse(415, "send application/json")
 
     def _is_known(self, scope: Scope, headers: Headers) -> bool:
-        given = only_value(headers, "authorization")
-        if given[: len(_BEARER)].lower() == _BEARER:
-            scope[CLIENT] = self._credentials.name_of(given[len(_BEARER) :])
+        token = bearer_token(headers)
+        if token is not None:
+            scope[CLIENT] = self._credentials.name_of(token)
             return bool(scope[CLIENT])
         tickets = parse_qs(scope["query_string"].decode("latin-1")).get(TICKET, [])
         return (
