@@ -32,7 +32,7 @@ from pinfold.app import (
 from pinfold.app.models import SUGGESTED, choose_model, reachable_models
 from pinfold.app.session.mcp import client_servers
 from pinfold.app.storage import list_nodes
-from pinfold.events import Json, PinfoldError, SessionId, convert, new_session_id
+from pinfold.events import Configure, Json, PinfoldError, SessionId, convert, new_session_id
 from pinfold.front.acp.commands import list_commands, run_command
 from pinfold.front.acp.connection import AUTH_REQUIRED, INVALID_PARAMS, NOT_FOUND, Connection, Params, Reply, RpcError
 from pinfold.front.acp.handshake import SIGN_IN, describe_agent, has_forms
@@ -140,7 +140,7 @@ class EditorAgent:
 
     async def _load(self, given: _Given, reply: Reply) -> None:
         session = await self._reopen(given, replay=True)
-        await self._send_commands(session)
+        await _send_commands(session)
         await reply(session.state())
         await session.announce()
 
@@ -215,7 +215,7 @@ class EditorAgent:
             case "mode":
                 session = await self._change_mode(given.session_id, given.value)
             case "model":
-                await session.set_model(given.value)
+                await session.change(Configure(model=given.value))
             case other:
                 raise RpcError(INVALID_PARAMS, f"unknown option {other!r}; the options are mode and model")
         await reply({"configOptions": session.config_options()})
@@ -282,12 +282,13 @@ class EditorAgent:
         )
 
     async def _announce(self, session: EditorSession) -> None:
-        await self._send_commands(session)
+        await _send_commands(session)
         await session.announce()
 
-    async def _send_commands(self, session: EditorSession) -> None:
-        update = {"sessionUpdate": "available_commands_update", "availableCommands": await list_commands(session)}
-        await self._connection.notify("session/update", {"sessionId": session.id, "update": update})
+
+async def _send_commands(session: EditorSession) -> None:
+    commands = await list_commands(session)
+    await session.send({"sessionUpdate": "available_commands_update", "availableCommands": commands})
 
 
 def _read(params: Params) -> _Given:

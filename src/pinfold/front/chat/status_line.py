@@ -26,13 +26,13 @@ class Status(Struct):
     filled: int = 0
     """Tokens in the context at the model's last reply."""
 
-    def join(self, standing: SessionStatus) -> None:
+    def join(self, status: SessionStatus) -> None:
         """Update from the owner's status, which is more accurate than the log."""
-        self.model = standing.model or self.model
-        self.mode = standing.mode or self.mode
-        self.sandbox = standing.sandbox or self.sandbox
-        self.context = standing.context
-        self.folder = standing.workspace or self.folder
+        self.model = status.model or self.model
+        self.mode = status.mode or self.mode
+        self.sandbox = status.sandbox or self.sandbox
+        self.context = status.context
+        self.folder = status.workspace or self.folder
 
     def take(self, event: Event) -> None:
         match event:

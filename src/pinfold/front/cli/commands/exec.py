@@ -126,18 +126,18 @@ def _source(file: str | None, code: str | None) -> str:
 @asynccontextmanager
 async def _open_named(name: str, given: Flags) -> AsyncGenerator[Link]:
     """Open the session of this name, or make it. A lock ensures that only one process makes it."""
-    shelf, flags = SessionStore(), flags_of(given)
+    store, flags = SessionStore(), flags_of(given)
     async with AsyncExitStack() as stack:
-        with shelf.hold_name_lock():
+        with store.hold_name_lock():
             try:
-                session, folder = shelf.find(name)
+                session, folder = store.find(name)
                 options = resume_options(session, folder, given["workspace"], flags)
             except NoSuchSession as missing:
                 if missing.several or name == "last" or name.startswith("s_"):
                     raise
                 session = new_session_id()
                 options = replace(new_session_options(session, given["workspace"], flags), title=name)
-                folder = shelf.folder_of(session)
+                folder = store.folder_of(session)
             options = replace(options, **mount_settings(given))
             link = await stack.enter_async_context(connect(folder, session, options))
         yield link

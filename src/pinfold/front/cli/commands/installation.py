@@ -213,16 +213,16 @@ def build_with_progress(packages: tuple[str, ...]) -> None:
 def show_environment(as_json: bool) -> None:
     """Print the environment's packages, its place, and whether cells use it."""
     sandbox = _load_sandbox_config()
-    standing = environment_status(sandbox.packages, sandbox.python)
+    status = environment_status(sandbox.packages, sandbox.python)
     if as_json:
-        click.echo(plain_json(_environment_fields(standing)))
+        click.echo(plain_json(_environment_fields(status)))
         return
-    environment = standing.environment
+    environment = status.environment
     if environment is None:
-        show(f"not built: `pinfold env build` makes it in {standing.folder}")
-        show(f"cells run in {standing.used}")
+        show(f"not built: `pinfold env build` makes it in {status.folder}")
+        show(f"cells run in {status.used}")
         return
-    used = "yes" if standing.used == environment.python else f"no, cells run in {standing.used}"
+    used = "yes" if status.used == environment.python else f"no, cells run in {status.used}"
     rows = {
         "key": environment.key,
         "path": environment.folder,
@@ -246,19 +246,19 @@ def _load_sandbox_config() -> SandboxConfig:
     return loaded.config.sandbox
 
 
-def _environment_fields(standing: EnvironmentStatus) -> dict[str, Json]:
-    environment = standing.environment
+def _environment_fields(status: EnvironmentStatus) -> dict[str, Json]:
+    environment = status.environment
     fields: dict[str, Json] = {
         "built": environment is not None,
-        "key": standing.key,
-        "path": str(standing.folder),
-        "cells_run_in": str(standing.used),
+        "key": status.key,
+        "path": str(status.folder),
+        "cells_run_in": str(status.used),
     }
     if environment is None:
         return fields
     return {
         **fields,
-        "used": standing.used == environment.python,
+        "used": status.used == environment.python,
         "python": str(environment.python),
         "python_version": environment.version,
         "added": list(environment.asked),

@@ -184,8 +184,7 @@ def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> 
                 return
             page = difference.text if difference else annotations_page(spec.name, found.annotations(spec.name))
             click.echo(presentable(page))
-            if not yes:
-                confirm(f"Accept all of this for {spec.name}?")
+            confirm(f"Accept all of this for {spec.name}?", yes=yes)
             _trust(found, spec.name)
 
     anyio.run(look)
@@ -210,8 +209,7 @@ def _give_reach(folder: Path, name: str, reach: Reach, hosts: tuple[str, ...], *
         )
     for line in describe_server(replace(spec, reach=reach, hosts=hosts)):
         click.echo(line)
-    if not yes:
-        confirm(f"Let {spec.name} run like this?")
+    confirm(f"Let {spec.name} run like this?", yes=yes)
     grant_reach(spec, reach, hosts)
 
 

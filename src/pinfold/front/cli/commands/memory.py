@@ -97,7 +97,7 @@ def forget_command(numbers: tuple[int, ...], yes: bool) -> None:
     if not yes:
         for note in notes:
             show(f"{note.id}. {first_line(note.text, 100)}")
-        confirm(f"Delete {pluralize('note', len(notes))}?")
+    confirm(f"Delete {pluralize('note', len(notes))}?", yes=yes)
     for note in notes:
         memory.forget(note.id, trusted=True)
         tell(f"note {note.id} is forgotten")

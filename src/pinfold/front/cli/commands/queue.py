@@ -166,10 +166,10 @@ async def _follow(session: SessionId, folder: Path, shown: Plain, turn: TurnId |
     """Follow `turn`, which a queued task may be about to begin, else the session's last; return the exit code."""
     options = resume_options(session, folder, None, {})
     async with connect(folder, session, options) as link, link.subscribe(0) as feed:
-        standing = await link.status()
-        if turn is None and isinstance(link, LiveSession) and standing.end == "open":
+        status = await link.status()
+        if turn is None and isinstance(link, LiveSession) and status.end == "open":
             raise ConfigError(f"{session} was cut off and nothing runs it; continue with: pinfold resume {session}")
-        turn = turn or standing.turn
+        turn = turn or status.turn
         if turn is None:
             raise ConfigError(f"{session} has no turn yet")
         begun = False

@@ -78,9 +78,9 @@ def redo_command(session: str) -> int:
 @click.option("--title", help="A name for the new session.")
 def fork_command(session: str, title: str | None) -> None:
     """Start a second session from where SESSION is: same conversation and variables, in the same folder."""
-    shelf = SessionStore()
-    found, _ = shelf.find(session)
-    new, damage = anyio.run(fork, shelf, found, title)
+    store = SessionStore()
+    found, _ = store.find(session)
+    new, damage = anyio.run(fork, store, found, title)
     if damage:
         tell(f"pinfold: the log is damaged: {damage}; the rest was copied")
     click.echo(new)

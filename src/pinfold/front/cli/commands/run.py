@@ -143,10 +143,10 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
     options = replace(options, **mount_settings(given))
     said = Say(turn=events.new_turn_id(), text=prompt) if prompt else None
 
-    def command_for(standing: SessionStatus) -> Command:
-        if standing.no_model:
-            raise ConfigError(standing.no_model)
-        match standing.end:
+    def command_for(status: SessionStatus) -> Command:
+        if status.no_model:
+            raise ConfigError(status.no_model)
+        match status.end:
             case _ if said:
                 return said
             case "open":
@@ -236,7 +236,7 @@ async def stop_on_signal(
     raise KeyboardInterrupt
 
 
-async def _run_race(options: Options, prompt: str, shelf: SessionStore | None, given: Flags) -> int:
+async def _run_race(options: Options, prompt: str, store: SessionStore | None, given: Flags) -> int:
     from pinfold.app.clients import BestOfN, describe_conflicts
 
     def show(item: Entry | Delta) -> None:
@@ -245,7 +245,7 @@ async def _run_race(options: Options, prompt: str, shelf: SessionStore | None, g
         elif isinstance(item, Entry) and not given["quiet"]:
             show_notice(item)
 
-    race = BestOfN(options, given["branches"], shelf=shelf, show=show, say=say)
+    race = BestOfN(options, given["branches"], shelf=store, show=show, say=say)
     async with background() as tasks:
         tasks.start_soon(_leave_on_signal)
         won = await race.run(prompt, given["check"])

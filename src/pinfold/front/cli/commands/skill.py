@@ -76,8 +76,7 @@ def add_command(folder: Path, yes: bool) -> None:
     if skill.state == "broken":
         raise ConfigError(f"{folder} is not a skill: {skill.problem}")
     _show_files(skill)
-    if not yes:
-        confirm(f"Add {skill.name}, and let the agent follow it?")
+    confirm(f"Add {skill.name}, and let the agent follow it?", yes=yes)
     tell(f"added {install_skill(skill.name, skill.files)}")
 
 
@@ -102,8 +101,7 @@ def trust_command(name: str, yes: bool) -> None:
         tell(f"{name} is trusted with its folder: pinfold trust {current_folder()}")
         return
     _show_files(skill)
-    if not yes:
-        confirm(f"Let the agent follow {name}?")
+    confirm(f"Let the agent follow {name}?", yes=yes)
     trust_skill(skill)
     tell(f"{name} is trusted until one of its files changes")
 
@@ -138,8 +136,7 @@ def promote_command(file: Path, function: str, yes: bool, **given: Any) -> None:
     """Keep FUNCTION of FILE as a tool. Pinfold extracts it, checks it, and tries it in a fresh sandbox, offline."""
     promotion = anyio.run(promote_file, file, function, given["tool"], given["effects"], given["examples"])
     _print(promotion.shows.encode())
-    if not yes:
-        confirm(f"Keep {promotion.tool} as one of your tools?")
+    confirm(f"Keep {promotion.tool} as one of your tools?", yes=yes)
     tell(
         f"kept {install_skill(promotion.skill, promotion.files)}; the agent can call {promotion.tool} from its next session on"
     )

@@ -60,8 +60,8 @@ def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool,
         return 0
     if given["show"]:
         return 1 if has_any else 0
-    if found.files and not found.odd and not given["yes"]:
-        confirm("Follow these instructions?", "look at it with --show")
+    if found.files and not found.odd:
+        confirm("Follow these instructions?", "look at them with --show", yes=given["yes"])
     trust.trust(found)
     tell(f"{found.workspace} is trusted until one of these changes")
     return 0
