@@ -57,7 +57,7 @@ EVENTS = 4096
 BYTES = 32 << 20
 _RETRY_MS = 500
 """How long a client waits before it reconnects after its stream ended."""
-_ABOUT = (
+_INSTRUCTIONS = (
     "Python in a persistent, isolated session whose steps can be undone. Data stays in the session: print what you need to "
     "see. Without `session`, each connection has a session of its own; if your connections do not last, pass the `session` "
     "that the first result names."
@@ -68,7 +68,7 @@ _ABOUT = (
 class Offer:
     """What the server offers to clients."""
 
-    offering: ClientSessions
+    client_sessions: ClientSessions
     with_agent: bool = False
     exports: tuple[str, ...] = ()
     """Names of the user's MCP servers to export; `*` for all."""
@@ -77,7 +77,7 @@ class Offer:
 
 async def _make_server(offer: Offer) -> tuple[Server[Any], Callable[[str], Awaitable[None]]]:
     """Return the server, and a callback for when a client has gone."""
-    calls = Calls(offer.offering, with_agent=offer.with_agent)
+    calls = Calls(offer.client_sessions, with_agent=offer.with_agent)
 
     async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=calls.tools)
@@ -89,15 +89,15 @@ async def _make_server(offer: Offer) -> tuple[Server[Any], Callable[[str], Await
         "pinfold",
         version=__version__,
         title="Pinfold",
-        instructions=_ABOUT,
+        instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-    server.middleware.append(SessionView(offer.offering))
+    server.middleware.append(SessionView(offer.client_sessions))
     if not offer.exports:
         return server, calls.forget
-    exports = Exports(offer.offering, calls, offer.exports, plain=offer.plain_names)
-    await exports.look()
+    exports = Exports(offer.client_sessions, calls, offer.exports, plain=offer.plain_names)
+    await exports.start_servers()
     exports.install(server)
 
     async def forget(client: str) -> None:
@@ -109,17 +109,17 @@ async def _make_server(offer: Offer) -> tuple[Server[Any], Callable[[str], Await
 
 async def serve_stdio(offer: Offer) -> None:
     """Serve until the client closes standard input or a signal arrives."""
-    async with background() as tasks, offer.offering:
+    async with background() as tasks, offer.client_sessions:
         server, _ = await _make_server(offer)
-        tasks.start_soon(_leave_on_signal, offer.offering)
+        tasks.start_soon(_leave_on_signal, offer.client_sessions)
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
 
-async def _leave_on_signal(offering: ClientSessions) -> None:
+async def _leave_on_signal(client_sessions: ClientSessions) -> None:
     with anyio.open_signal_receiver(*SIGNALS) as signals:
         await anext(signals)
-        await offering.end()
+        await client_sessions.end()
         # A thread of the SDK waits for the client's next line and cannot be woken.
         os._exit(0)
 
@@ -129,7 +129,7 @@ async def serve_http(offer: Offer, place: Address, token: str, on_ready: Callabl
     listener = _listener(place)
     port = listener.getsockname()[1]
     hosts = place.hosts(port)
-    async with offer.offering:
+    async with offer.client_sessions:
         server, forget = await _make_server(offer)
         app = server.streamable_http_app(
             streamable_http_path=PATH,

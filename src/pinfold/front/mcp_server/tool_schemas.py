@@ -178,8 +178,8 @@ class AskResult(Struct, frozen=True, kw_only=True):
 class ToolDeclaration:
     name: str
     title: str
-    takes: type[Struct]
-    gives: type[Struct]
+    arguments: type[Struct]
+    result: type[Struct]
     reads_only: bool = False
     destroys: bool = False
     repeatable: bool = False
@@ -190,9 +190,9 @@ class ToolDeclaration:
         return {
             "name": self.name,
             "title": self.title,
-            "description": " ".join((self.takes.__doc__ or "").split()),
-            "inputSchema": _schema(self.takes),
-            "outputSchema": _schema(self.gives),
+            "description": " ".join((self.arguments.__doc__ or "").split()),
+            "inputSchema": _schema(self.arguments),
+            "outputSchema": _schema(self.result),
             "annotations": {
                 "readOnlyHint": self.reads_only,
                 "destructiveHint": self.destroys,

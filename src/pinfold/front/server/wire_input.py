@@ -53,18 +53,18 @@ class WireInput(Struct, frozen=True, kw_only=True):
     instructions: str = ""
 
     @property
-    def _seam(self) -> int:
+    def _first_new(self) -> int:
         places = (place for place, one in enumerate(self.messages) if one.role == "assistant")
         return max(places, default=-1) + 1
 
     @property
     def before(self) -> tuple[WireMessage, ...]:
         """Messages up to the last one of the assistant."""
-        return self.messages[: self._seam]
+        return self.messages[: self._first_new]
 
     @property
     def new(self) -> tuple[WireMessage, ...]:
-        return self.messages[self._seam :]
+        return self.messages[self._first_new :]
 
     @property
     def results(self) -> dict[str, str]:

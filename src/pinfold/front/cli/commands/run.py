@@ -77,7 +77,9 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
         from pinfold.front.cli.commands.queue import run_in_background
 
         return run_in_background(text, given)
-    along = TurnInput(text, given["data"], given["attach"], beside=prompt not in (None, "-") or file not in (None, "-"))
+    turn_input = TurnInput(
+        text, given["data"], given["attach"], stdin_is_data=prompt not in (None, "-") or file not in (None, "-")
+    )
     session = events.new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
     schema = None if given["output_schema"] is None else read_schema(given["output_schema"])
@@ -89,12 +91,12 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     folder = None if ephemeral else SessionStore().folder_of(session)
     scratch_input = f"{session}-input"
     try:
-        along.read_stdin(input_of(folder) if folder else scratch_folder(scratch_input))
-        options = replace(options, data=along.data)
+        turn_input.read_stdin(input_of(folder) if folder else scratch_folder(scratch_input))
+        options = replace(options, data=turn_input.data)
         if given["branches"]:
-            along.refuse_with("--branches")
-            return anyio.run(_run_race, options, along.text, None if ephemeral else SessionStore(), given)
-        return anyio.run(_new_turn, session, folder, options, along, given)
+            turn_input.refuse_with("--branches")
+            return anyio.run(_run_race, options, turn_input.text, None if ephemeral else SessionStore(), given)
+        return anyio.run(_new_turn, session, folder, options, turn_input, given)
     finally:
         if folder:
             remove_unstarted(folder)
@@ -103,12 +105,14 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
             forget_scratch(scratch_input)
 
 
-async def _new_turn(session: SessionId, folder: Path | None, options: Options, along: TurnInput, given: Flags) -> int:
+async def _new_turn(
+    session: SessionId, folder: Path | None, options: Options, turn_input: TurnInput, given: Flags
+) -> int:
     def open_link() -> AbstractAsyncContextManager[Link]:
         return open_session(None, session, options) if folder is None else connect(folder, session, options)
 
     turn, images = events.new_turn_id(), list[events.Image]()
-    opened = along.wrap_opening(open_link, folder, images)
+    opened = turn_input.wrap_opening(open_link, folder, images)
     notebook = None
     if given["notebook"]:
         from pinfold.app.clients import AttachedNotebook
@@ -117,7 +121,7 @@ async def _new_turn(session: SessionId, folder: Path | None, options: Options, a
         opened = notebook.wrap_opening(opened)
 
     def command_for(_: SessionStatus) -> Say:
-        text = notebook.add_to_prompt(along.text) if notebook else along.text
+        text = notebook.add_to_prompt(turn_input.text) if notebook else turn_input.text
         return Say(turn=turn, text=text, images=tuple(images))
 
     return await _run_turn(opened, command_for, given, hints=folder is not None)

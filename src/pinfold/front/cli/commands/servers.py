@@ -140,7 +140,9 @@ def mcp_server_command(
     from pinfold.front.mcp_server import Offer, parse_address, serve_http, serve_stdio
 
     exports = tuple(filter(None, (name.strip() for name in (export or "").split(","))))
-    offer = Offer(offering=ClientSessions(terms), with_agent=with_agent, exports=exports, plain_names=plain_names)
+    offer = Offer(
+        client_sessions=ClientSessions(terms), with_agent=with_agent, exports=exports, plain_names=plain_names
+    )
     if place is None:
         anyio.run(serve_stdio, offer)
         return
