@@ -51,6 +51,11 @@ def cut(text: str, room: int) -> str:
     return text if cell_len(text) <= room else f"{set_cell_size(text, room - 1).rstrip()}…"
 
 
+def cut_start(text: str, room: int) -> str:
+    """Cut a text to its last `room` characters: paths and names of models differ at the end."""
+    return text if len(text) <= room else f"…{text[1 - room :]}"
+
+
 def size_in_words(count: int) -> str:
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= factor:
@@ -60,8 +65,7 @@ def size_in_words(count: int) -> str:
 
 def variables_page(variables: Sequence[Mapping[str, Json]], words: str = "", width: int = WIDTH) -> list[str]:
     """List variables whose name and type match all the words, with type, shape, size and the cell that made each."""
-    wanted = words.lower().split()
-    found = [one for one in variables if all(word in f"{one['name']} {one['type']}".lower() for word in wanted)]
+    found = _match(variables, words, "name", "type")
     if not found:
         return [f"No variable matches {presentable_line(words)!r}; /vars shows all." if variables else "No variables."]
     rows = [("name", "type", "shape", "size", "cell")]
@@ -72,6 +76,13 @@ def variables_page(variables: Sequence[Mapping[str, Json]], words: str = "", wid
     return columns(rows, width=width)
 
 
+def _match(rows: Iterable[Mapping[str, Json]], words: str, *names: str) -> list[Mapping[str, Json]]:
+    """Return the rows in whose named fields all the words occur."""
+    wanted = words.lower().split()
+    texts = ((row, " ".join(_field(row, name) for name in names).lower()) for row in rows)
+    return [row for row, text in texts if all(word in text for word in wanted)]
+
+
 def _field(row: Mapping[str, Json], name: str) -> str:
     value = row.get(name)
     return "" if value is None else str(value)
@@ -79,14 +90,9 @@ def _field(row: Mapping[str, Json], name: str) -> str:
 
 def tools_page(tools: Sequence[Mapping[str, Json]], words: str, width: int = WIDTH) -> list[str]:
     """List the tools that match all the words."""
-    wanted = words.lower().split()
-    found = [
-        one
-        for one in tools
-        if all(word in f"{one.get('name')} {one.get('server')} {one.get('words')}".lower() for word in wanted)
-    ]
+    found = _match(tools, words, "name", "server", "words")
     if not found:
-        return [f"No tool matches {presentable_line(words)!r}; /tools shows all." if wanted else "No tools."]
+        return [f"No tool matches {presentable_line(words)!r}; /tools shows all." if tools else "No tools."]
     rows = [
         (_full_name(one), _field(one, "effect"), first_line(_field(one, "words")))
         for one in sorted(found, key=_full_name)

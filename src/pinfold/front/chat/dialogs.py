@@ -98,16 +98,10 @@ class UserDialog:
 
 async def fetch_weights(model: str, user: UserDialog) -> None:
     """Download the model's weights. Raises PinfoldError."""
-    from pinfold.app.models import Pulling, pull_model
-
-    show = _make_reporter(user)
-
-    def on_progress(pulling: Pulling) -> None:
-        of = f" of {pulling.total / 1e6:,.0f}" if pulling.total else ""
-        show(f"fetching {model}:", pulling.done, pulling.total, f"{pulling.done / 1e6:,.0f}{of} MB")
+    from pinfold.app.models import pull_model
 
     async with user.let_user_cancel():
-        await pull_model(model, on_progress)
+        await pull_model(model, make_reporter(_show_progress(user, f"{model}: ")))
 
 
 async def build_environment(workspace: Path, sandbox: str | None, model: str, user: UserDialog) -> None:
@@ -159,16 +153,17 @@ async def ask_for_key(model: str, calling: CallOptions, user: UserDialog) -> boo
     return True
 
 
-def _make_reporter(user: UserDialog) -> Report:
+def _show_progress(user: UserDialog, what: str = "") -> Report:
+    """Return a function that shows progress in the status line, after the words `what`."""
     left = TimeLeft()
     return lambda words, done, total, counted: user.progress(
-        f"{words} {counted}{left.after(words, done, total)}".rstrip()
+        f"{what}{words} {counted}{left.after(words, done, total)}".rstrip()
     )
 
 
 def _report_from_thread(user: UserDialog) -> Callable[[Progress], None]:
     """Return a progress reporter for a worker thread; it also ends the thread once that is cancelled."""
-    show = _make_reporter(user)
+    show = _show_progress(user)
 
     def report(words: str, done: int, total: int, counted: str) -> None:
         anyio.from_thread.check_cancelled()

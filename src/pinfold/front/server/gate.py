@@ -33,7 +33,7 @@ _FORM_TYPES = frozenset({"", "text/plain", "multipart/form-data", "application/x
 """Content types that a page of another site can send without a CORS preflight."""
 
 
-class _Expiring:
+class OneTimeSecrets:
     """Secrets that are valid once, for a limited time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -60,21 +60,13 @@ class Credentials:
 
     def __init__(self, token: str, clock: Callable[[], float] = monotonic) -> None:
         self._token = token.encode()
-        self._codes = _Expiring(clock)
-        self._tickets = _Expiring(clock)
-
-    def issue_code(self) -> str:
-        return self._codes.issue()
+        self.codes = OneTimeSecrets(clock)
+        self.tickets = OneTimeSecrets(clock)
+        """For downloads; the purpose of a ticket is the path."""
 
     def log_in(self, code: str) -> str | None:
         """Return a token for a page; None if the code is not valid."""
-        return self._page_token(secrets.token_hex(16)) if self._codes.redeem(code) else None
-
-    def issue_ticket(self, path: str) -> str:
-        return self._tickets.issue(path)
-
-    def redeem_ticket(self, ticket: str, path: str) -> bool:
-        return self._tickets.redeem(ticket, path)
+        return self._page_token(secrets.token_hex(16)) if self.codes.redeem(code) else None
 
     def name_of(self, token: str) -> str:
         """Return a name for the client with this token that reveals nothing of it; empty if the token is unknown."""
@@ -139,7 +131,7 @@ class Gate:
         return (
             scope["method"] == "GET"
             and len(tickets) == 1
-            and self._credentials.redeem_ticket(tickets[0], scope["path"])
+            and self._credentials.tickets.redeem(tickets[0], scope["path"])
         )
 
 

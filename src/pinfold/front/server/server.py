@@ -74,11 +74,11 @@ async def log_in(call: Call[Nothing, Login]) -> Token | Response:
 
 
 async def issue_code(call: Call[Nothing, Nothing]) -> Code:
-    return Code(call.credentials.issue_code())
+    return Code(call.credentials.codes.issue())
 
 
 async def issue_ticket(call: Call[Nothing, TicketRequest]) -> Ticket:
-    return Ticket(call.credentials.issue_ticket(call.body.path))
+    return Ticket(call.credentials.tickets.issue(call.body.path))
 
 
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
@@ -212,7 +212,7 @@ async def serve(sessions: ServedSessions, address: Address, token: str, on_ready
     async with sessions.held() as notice, background() as tasks:
         tasks.start_soon(http.stop_on_signal)
         listener.listen(_WAITING)
-        on_ready(Started(address.url(port), credentials.issue_code(), notice))
+        on_ready(Started(address.url(port), credentials.codes.issue(), notice))
         await http.serve(sockets=[listener])
 
 

@@ -67,12 +67,7 @@ _TABLE: Mapping[str, tuple[tuple[str, str, str, str], ...]] = {
         ("checkpoint", "[on | off | N]", "git checkpoints: list, on, off, restore N", "session_commands"),
     ),
     "Look inside": (
-        (
-            "plan",
-            "[add | done N | lock ...]",
-            "the plan; /plan lock: change nothing until /plan agree",
-            "session_commands",
-        ),
+        ("plan", "[add | done N | lock ...]", "the plan; lock: change nothing until /plan agree", "session_commands"),
         ("notebook", "[KIND TEXT]", "the lab notebook: hypotheses, results, decisions", "session_commands"),
         ("memory", "[search WORDS | forget N]", "notes the agent keeps across sessions", "inspection"),
         ("vars", "[WORDS]", "list variables: type, shape, size, cell", "inspection"),

@@ -200,7 +200,7 @@ def rows(stored: Sequence[StoredSession], width: int | None = None) -> list[str]
         "LAST USED": [ago(item.summary.last) for item in stored],
         "SIZE": [pages.size_in_words(item.size) for item in stored],
         "STATE": [_status(item) for item in stored],
-        "FOLDER": [_end_of(_folder(item), max(8, min(_FOLDER, width // 4))) for item in stored],
+        "FOLDER": [pages.cut_start(_folder(item), max(8, min(_FOLDER, width // 4))) for item in stored],
         "TITLE": [_whole_title(item) for item in stored],
     }
     if not any(table["STATE"]):
@@ -208,10 +208,6 @@ def rows(stored: Sequence[StoredSession], width: int | None = None) -> list[str]
     if width < _WIDE:
         del table["SIZE"]
     return pages.columns(zip(*([name, *cells] for name, cells in table.items()), strict=True), width=width)
-
-
-def _end_of(text: str, room: int) -> str:
-    return text if len(text) <= room else f"…{text[1 - room :]}"
 
 
 def _folder(item: StoredSession) -> str:
