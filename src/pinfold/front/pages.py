@@ -145,11 +145,11 @@ def dollars(cost: float | None) -> str:
     return "unknown" if cost is None else f"${cost:.4f}"
 
 
-def egress_page(gone: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
-    if not gone:
+def egress_page(totals: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
+    if not totals:
         return ["Nothing was sent from this machine."]
     rows = [("to", "times", "bytes out", "bytes back", "tokens in/out")]
-    for one in gone:
+    for one in totals:
         tokens = f"{one.input_tokens:,}/{one.output_tokens:,}" if one.input_tokens or one.output_tokens else ""
         rows.append((one.to, f"{one.times:,}", f"{one.bytes_out:,}", f"{one.bytes_back:,}", tokens))
     return columns(rows, width=width)

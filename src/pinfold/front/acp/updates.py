@@ -171,8 +171,8 @@ class Updates:
         else:
             self._streamed += text
         kind = "agent_thought_chunk" if reasoning else "agent_message_chunk"
-        told = {"messageId": f"{self._message}.thought" if reasoning else self._message} if self._message else {}
-        return {"sessionUpdate": kind, **told, "content": _text_block(text)}
+        about = {"messageId": f"{self._message}.thought" if reasoning else self._message} if self._message else {}
+        return {"sessionUpdate": kind, **about, "content": _text_block(text)}
 
     def _notes(self, words: str) -> list[Update]:
         """Return a line that is not from the model, if there are any words for it."""
@@ -242,8 +242,8 @@ class Updates:
         places = [{"path": self._path(change.path)} for change in event.files]
         status = "completed" if event.outcome == "ok" else "failed"
         # Send the title again: an approval may have replaced it by a question.
-        told = ({"locations": places} if places else {}) | ({"title": one.title} if one else {})
-        return _progress(event.id, status=status, content=content, **told)
+        more = ({"locations": places} if places else {}) | ({"title": one.title} if one else {})
+        return _progress(event.id, status=status, content=content, **more)
 
     def _end_open(self) -> list[Update]:
         """Report every open action as failed, because nothing runs any more."""

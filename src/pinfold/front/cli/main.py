@@ -173,10 +173,10 @@ def _print_closing_notices() -> int:
 
 def _was_interrupted(error: BaseException) -> bool:
     """True if Ctrl-C caused the error; during an import it only becomes the cause of another error."""
-    seen: BaseException | None = error
-    while seen is not None and not isinstance(seen, KeyboardInterrupt):
-        seen = seen.__cause__ or seen.__context__
-    return seen is not None
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
 
 
 def _report(error: Exception) -> int:

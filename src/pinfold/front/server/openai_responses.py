@@ -180,9 +180,9 @@ async def _stream(work: _Work) -> AsyncGenerator[str]:
 
     def line(event: Mapping[str, Json]) -> str:
         nonlocal number
-        told = sse_data({**event, "sequence_number": number})
+        data = sse_data({**event, "sequence_number": number})
         number += 1
-        return f"event: {event['type']}\n{told}"
+        return f"event: {event['type']}\n{data}"
 
     begun = work.stored.build([], None)
     yield line({"type": "response.created", "response": begun})

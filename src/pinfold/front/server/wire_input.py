@@ -86,11 +86,11 @@ def as_object(value: Json) -> dict[str, Json]:
 
 def digest_messages(messages: Iterable[WireMessage]) -> str:
     """Hash a conversation, regardless of how the client stores pictures and white space."""
-    told: list[list[Json]] = []
+    rows: list[list[Json]] = []
     for one in messages:
         text = " ".join(_PICTURE.sub("", one.text).split())
-        told.append([one.role, text, one.call, [call[0] for call in one.calls]])
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        rows.append([one.role, text, one.call, [call[0] for call in one.calls]])
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def read_chat(body: Mapping[str, Json]) -> WireInput:
@@ -108,7 +108,7 @@ def read_response_input(body: Mapping[str, Json]) -> WireInput:
 
 
 def _split(messages: Sequence[WireMessage], instructions: str) -> WireInput:
-    told = [instructions, *(one.text for one in messages if one.role == "system")]
+    system_texts = [instructions, *(one.text for one in messages if one.role == "system")]
     merged: list[WireMessage] = []
     for one in messages:
         last = merged[-1] if merged else None
@@ -119,7 +119,7 @@ def _split(messages: Sequence[WireMessage], instructions: str) -> WireInput:
             merged[-1] = replace(last, text=text, calls=(*last.calls, *one.calls))
         else:
             merged.append(one)
-    read = WireInput(messages=tuple(merged), instructions="\n\n".join(filter(None, told)))
+    read = WireInput(messages=tuple(merged), instructions="\n\n".join(filter(None, system_texts)))
     if not any(one.text or one.pictures or one.files or one.call for one in read.new):
         raise BadInput("the last message must be the user's, or the result of a tool")
     return read

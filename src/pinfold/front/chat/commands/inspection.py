@@ -88,8 +88,8 @@ async def cost_command(chat: ChatContext, _: str) -> None:
 
 
 async def sent_command(chat: ChatContext, _: str) -> None:
-    gone = sum_outbound(await chat.load_entries())
-    (chat.write_table if gone else chat.write_lines)(pages.egress_page(gone, chat.transcript.width))
+    sent = sum_outbound(await chat.load_entries())
+    (chat.write_table if sent else chat.write_lines)(pages.egress_page(sent, chat.transcript.width))
     patterns = [str(one["pattern"]) for one in await chat.query("grants")]
     if to := [pages.describe_pattern(one).removeprefix("sending to ") for one in patterns if one.startswith(FLOW)]:
         chat.write_note(f"Pinfold may send data without asking to {', '.join(to)}; revoke with /grants")

@@ -109,9 +109,9 @@ def show_command(session: str, view: View | None, as_json: bool, sent: bool, dis
         tell(f"pinfold: the log is damaged: {damage}; the rest is intact")
 
 
-def _show_sent(gone: Iterable[OutboundTotal], *, as_json: bool) -> None:
+def _show_sent(totals: Iterable[OutboundTotal], *, as_json: bool) -> None:
     rows: list[tuple[Json, str]] = []
-    for one in gone:
+    for one in totals:
         has_tokens = one.input_tokens or one.output_tokens
         tokens = f", {one.input_tokens:,} tokens in, {one.output_tokens:,} out" if has_tokens else ""
         times = "once" if one.times == 1 else f"{one.times:,} times"

@@ -118,11 +118,11 @@ def explain_it(mode: Mode, as_json: bool, command: tuple[str, ...]) -> None:
     """
     # Several words are quoted, except operators, which can only be meant for the shell.
     words = [word if word in _OPERATORS else shlex.quote(word) for word in command]
-    told = trust.explain_command(command[0] if len(command) == 1 else " ".join(words), mode)
+    explained = trust.explain_command(command[0] if len(command) == 1 else " ".join(words), mode)
     if as_json:
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(explained))
         return
-    for line in _explain_page(told):
+    for line in _explain_page(explained):
         show(line)
 
 
@@ -163,19 +163,19 @@ def _session_grants(name: str, pattern: str | None, *, as_json: bool) -> None:
     tell(f"revoked {pattern}")
 
 
-def _explain_page(told: dict[str, Json]) -> list[str]:
-    lines = [f"{_WORDS[told['verdict']]} in mode {told['mode']}: {told['reason']}"]
-    for command in told["commands"]:
+def _explain_page(explained: dict[str, Json]) -> list[str]:
+    lines = [f"{_WORDS[explained['verdict']]} in mode {explained['mode']}: {explained['reason']}"]
+    for command in explained["commands"]:
         lines.append(f"  {'reads ' if command['reads_only'] else 'writes'}  {command['command']}")
         if command["why"]:
             lines.append(f"          {command['why']}")
-    lines += [f"  also    {reason}" for reason in told["besides"]]
-    if told["held_to_reading"]:
+    lines += [f"  also    {reason}" for reason in explained["besides"]]
+    if explained["held_to_reading"]:
         lines.append("  runs with all files read-only; if it has to change one, you are asked")
-    if told["dangerous"]:
-        lines.append(f"  danger  {told['dangerous']}")
-    if told["pattern"]:
-        lines.append(f"  'always' would allow: {told['pattern']}")
+    if explained["dangerous"]:
+        lines.append(f"  danger  {explained['dangerous']}")
+    if explained["pattern"]:
+        lines.append(f"  'always' would allow: {explained['pattern']}")
     return lines
 
 
