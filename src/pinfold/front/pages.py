@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
@@ -120,8 +120,7 @@ def servers_page(servers: Sequence[Mapping[str, Json]], width: int = WIDTH) -> l
     rows: list[Sequence[str]] = []
     for one in servers:
         tools = one.get("tools")
-        count = len(cast("list[Json]", tools)) if isinstance(tools, list) else tools
-        offers = "tools not read yet" if count is None else f"{count} tools"
+        offers = "tools not read yet" if tools is None else f"{tools if isinstance(tools, int) else len(tools)} tools"
         rows.append((_field(one, "name"), _field(one, "state"), offers, first_line(_field(one, "problem"))))
     return columns(rows, width=width)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import anyio.to_thread
 
@@ -53,11 +53,11 @@ async def _fork(session: EditorSession, rest: str) -> None:
 
 
 async def _vars(session: EditorSession, rest: str) -> None:
-    await _show(session, variables_page(cast("list[Mapping[str, Json]]", await session.link.query("variables")), rest))
+    await _show(session, variables_page(await session.link.query("variables"), rest))
 
 
 async def _tools(session: EditorSession, rest: str) -> None:
-    await _show(session, tools_page(cast("list[Mapping[str, Json]]", await session.link.query("tools")), rest))
+    await _show(session, tools_page(await session.link.query("tools"), rest))
 
 
 async def _cost(session: EditorSession, _: str) -> None:

@@ -8,7 +8,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
@@ -138,4 +138,4 @@ class ChatContext(UserDialog, ABC):
 
     async def query(self, what: Listing) -> list[Mapping[str, Json]]:
         """Raises PinfoldError."""
-        return cast("list[Mapping[str, Json]]", await self.link.query(what))
+        return await self.link.query(what)

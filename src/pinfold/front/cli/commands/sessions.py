@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, assert_never, cast, get_args
+from typing import Any, Literal, TypeAlias, assert_never, get_args
 
 import anyio
 import click
@@ -306,7 +306,7 @@ def _show_view(view: View, session: SessionId, *, as_json: bool) -> None:
 async def _variables(session: SessionId) -> Sequence[Mapping[str, Json]]:
     folder = SessionStore().folder_of(session)
     async with connect(folder, session, resume_options(session, folder, None, {})) as link:
-        return cast("Sequence[Mapping[str, Json]]", await link.query("variables"))
+        return await link.query("variables")
 
 
 def _contents(session: SessionId, changes: Iterable[events.FileChange]) -> pages.Contents:
