@@ -61,9 +61,9 @@ _SESSION = (
     ),
     click.option("--imports", metavar="A,B", help="Let code import only these modules."),
     click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Time limit for one cell."),
-    click.option("--max-steps", type=click.IntRange(min=1), help="Most model replies in one turn."),
-    click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens in one turn."),
-    click.option("--max-cost", type=MORE_THAN_0, metavar="DOLLARS", help="Most dollars one turn may cost."),
+    click.option("--max-steps", type=click.IntRange(min=1), help="Limit on model replies per turn."),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Limit on tokens per turn."),
+    click.option("--max-cost", type=MORE_THAN_0, metavar="DOLLARS", help="Limit on the cost of one turn."),
     click.option("--max-seconds", type=MORE_THAN_0, help="Time limit for one turn."),
 )
 _SHOWN = (

@@ -41,7 +41,7 @@ _COLUMNS = ("task", "status", "time", "tokens", "session", "answer")
     type=click.IntRange(1, 256),
     default=min(4, os.cpu_count() or 1),
     show_default=True,
-    help="Tasks that run at the same time.",
+    help="How many tasks run at the same time.",
 )
 @click.option("--out", type=PATH, help="File for the results. Default: TASKS.results.jsonl.")
 @session_options

@@ -45,7 +45,7 @@ _LARGEST = 16 << 20
 @click.command("exec")
 @click.argument("file", required=False)
 @click.option("-c", "code", help="Python code to run.")
-@click.option("-s", "--session", "name", help="Use the session of this name, or start it, and keep it.")
+@click.option("-s", "--session", "name", help="Use the session of this name, and keep it; start it if there is none.")
 @access_options
 @click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Time limit for the cell.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")

@@ -211,7 +211,7 @@ def build_with_progress(packages: tuple[str, ...]) -> None:
 @env_command.command("show")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show_environment(as_json: bool) -> None:
-    """Print the environment's packages, its place, and whether cells use it."""
+    """Print the environment's packages, its folder, and whether cells use it."""
     sandbox = _load_sandbox_config()
     status = environment_status(sandbox.packages, sandbox.python)
     if as_json:

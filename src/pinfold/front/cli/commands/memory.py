@@ -26,13 +26,15 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 @click.group("memory")
 def memory_command() -> None:
-    """Notes that the agent keeps across sessions, on this machine."""
+    """Manage the notes that the agent keeps across sessions, on this machine."""
 
 
 @memory_command.command("list")
 @_HERE
 @_ALL
-@click.option("-n", "--limit", type=click.IntRange(1, 100), default=50, show_default=True, help="Notes at most.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 100), default=50, show_default=True, help="Show at most this many notes."
+)
 @_JSON
 def list_command(here: bool, superseded: bool, limit: int, as_json: bool) -> None:
     """List notes, the newest first."""
@@ -43,7 +45,9 @@ def list_command(here: bool, superseded: bool, limit: int, as_json: bool) -> Non
 @click.argument("words", nargs=-1, required=True)
 @_HERE
 @_ALL
-@click.option("-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="Notes at most.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="Show at most this many notes."
+)
 @_JSON
 def search_command(words: tuple[str, ...], here: bool, superseded: bool, limit: int, as_json: bool) -> int:
     """Find notes by their words, the best match first."""
@@ -107,7 +111,7 @@ def forget_command(numbers: tuple[int, ...], yes: bool) -> None:
 @click.option("-o", "--output", type=PATH, help="File to write; stdout by default.")
 @click.option("--json", "as_json", is_flag=True, help="Changes nothing: the export is always JSON.")
 def export_command(output: Path | None, as_json: bool) -> None:  # noqa: ARG001 - accepted, as by other commands
-    """Write all notes as JSON lines, the oldest first, replaced ones too."""
+    """Write all notes as JSON lines, the oldest first, including those that were replaced."""
     notes = open_memory().all()
     data = "".join(f"{plain_json(describe_note(note))}\n" for note in notes).encode()
     if output is None or str(output) == "-":

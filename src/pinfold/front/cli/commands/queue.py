@@ -83,7 +83,9 @@ def cancel_command(number: int) -> None:
 
 
 @queue_command.command("run")
-@click.option("-j", "--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Tasks at the same time.")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="How many tasks run at once."
+)
 @click.option("--wait", is_flag=True, help="When all tasks are done, wait for new ones.")
 def queue_run_command(jobs: int, wait: bool) -> int:
     """Do the tasks that are due, in order. A task that fails for a temporary reason is tried again later."""

@@ -59,7 +59,7 @@ _STOP_S = 10.0
     "--branches", type=click.IntRange(2, 16), help="Run N attempts in parallel, each on its own copy of the files."
 )
 @click.option("--check", metavar="CMD", help="With --branches: keep the first attempt in which this command succeeds.")
-@click.option("--background", is_flag=True, help="Do it in the background and print the session's id.")
+@click.option("--background", is_flag=True, help="Do the task in the background and print the session's id.")
 def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: Any) -> int:
     """Do one task and print the answer. PROMPT may also come from a file (-f) or from standard input.
 

@@ -103,7 +103,9 @@ def _report_result(done: bool, words: str) -> int:
     help="Serve HTTP, for several clients. Default address: 127.0.0.1:8484.",
 )
 @click.option("--token-env", metavar="NAME", help="Environment variable with the bearer token for --http.")
-@click.option("--host-name", multiple=True, metavar="NAME[:PORT]", help="Another host name of --http.")
+@click.option(
+    "--host-name", multiple=True, metavar="NAME[:PORT]", help="Another name that clients use for this server."
+)
 @click.option("--allow-origin", multiple=True, metavar="URL", help="Web page that may use --http.")
 @click.option("--agent", "with_agent", is_flag=True, help="Also offer the agent, as the tool `ask`.")
 @click.option("--model", help="The agent's model, as for `run`.")
@@ -174,10 +176,14 @@ _NOT_RUNNING = "pinfold serve is not running"
 
 @click.group("serve", invoke_without_command=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 for any free one."
+)
 @click.option("--no-open", is_flag=True, help="Do not open the browser.")
 @click.option("--token-file", type=PATH, metavar="FILE", help="File with the token of API clients; created if missing.")
-@click.option("--host-name", multiple=True, metavar="NAME[:PORT]", help="Another name this server is reached by.")
+@click.option(
+    "--host-name", multiple=True, metavar="NAME[:PORT]", help="Another name that clients use for this server."
+)
 @click.option("--expose", is_flag=True, help="With --host and --token-file: let other machines connect.")
 @click.option(
     "--idle", type=MORE_THAN_0, default=IDLE_S, metavar="SECONDS", help="Close sessions unused for this long."

@@ -67,7 +67,7 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: every event, or every destination.")
 @click.option("--sent", is_flag=True, help="Print what left this machine, by destination.")
 @click.option(
-    "--display", type=click.IntRange(min=1), metavar="N", help="Write its Nth figure or table to a pipe or to -o."
+    "--display", type=click.IntRange(min=1), metavar="N", help="Write its Nth figure or table to stdout or to -o."
 )
 @click.option("-o", "--output", type=PATH, help="With --display: file to write.")
 @click.option("--open", "opens", is_flag=True, help="With --display: open it with this machine's program for it.")
@@ -153,7 +153,7 @@ def rm(sessions: tuple[str, ...]) -> None:
 
 @sessions_command.command("gc")
 @click.option("--keep-days", type=float, help="Delete sessions not used for this many days.")
-@click.option("--quota-gb", type=float, help="Then delete the oldest until the rest fits.")
+@click.option("--quota-gb", type=float, help="Delete the oldest sessions until the rest fits into this many GB.")
 def gc(keep_days: float | None, quota_gb: float | None) -> None:
     """Delete old sessions, or those over the quota. Live ones stay."""
     limits = load_config(flags={"sessions.keep_days": keep_days, "sessions.quota_gb": quota_gb}).config.sessions

@@ -29,7 +29,7 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 @click.group("skill")
 def skill_command() -> None:
-    """Skills: instructions and functions that the agent can use.
+    """Manage skills: instructions and functions that the agent can use.
 
     Yours are kept with your configuration, a project's in .agents/skills. The agent sees only those that you trust.
     A change to any file of a skill ends the trust.

@@ -30,16 +30,16 @@ _LONGEST_SECRET = 64 << 10
 @click.option("--forget", "forgets", is_flag=True, help="Stop following this folder's instructions.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option(
-    "--clean", multiple=True, type=PATH, metavar="FILE", help="Clear FILE after you have read it; may be repeated."
+    "--clean", multiple=True, type=PATH, metavar="FILE", help="Accept FILE once you have read it; may be repeated."
 )
-@click.option("--clean-all", is_flag=True, help="Clear every such file in the folder.")
+@click.option("--clean-all", is_flag=True, help="Accept every such file in the folder.")
 def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool, **given: bool) -> int:
     """Let the agent follow the instructions in FOLDER (default: this one): AGENTS.md, pinfold.toml, .mcp.json etc.
 
     Until you trust them they are ignored; a change to any of them ends the trust.
 
     Also lists files that the agent wrote after it had read text from elsewhere, such as a web page. They may contain
-    that text, so Pinfold asks for your approval more often in this folder. Read them, then clear them with --clean.
+    that text, so Pinfold asks for your approval more often in this folder. Read them, then accept them with --clean.
     """
     place = folder or current_folder()
     if not place.is_dir():
@@ -90,7 +90,7 @@ def _show_untrusted(place: Path) -> bool:
         about = f"written by {mark.session} until {mark.at}, after it had read outside text"
         show(f"~ {os.path.relpath(path, place.resolve()):<16} {about}")
     if marked:
-        show("sessions here count as having read outside text; read these files, then clear each with --clean FILE")
+        show("sessions here count as having read outside text; read these files, then accept each with --clean FILE")
     return bool(marked)
 
 
