@@ -315,11 +315,11 @@ class Exports:
         """Return the servers in the client's own session, so that policy knows what the client has read."""
         if not client.key:
             return await self._shared_upstream()
-        client_session = await self._calls.session_of(client)
+        session = await self._calls.session_of(client)
         known = self._each.get(client.key)
-        if known is None or known[0].offered is not client_session:
+        if known is None or known[0].offered is not session:
             self._each = {key: one for key, one in self._each.items() if not one[0].offered.gone.is_set()}
-            self._each[client.key] = known = Upstream(client_session), ClientPeer()
+            self._each[client.key] = known = Upstream(session), ClientPeer()
         return known[0]
 
     def forget(self, client: str) -> None:
