@@ -59,8 +59,8 @@ _RETRY_MS = 500
 """How long a client waits before it reconnects after its stream ended."""
 _INSTRUCTIONS = (
     "Python in a persistent, isolated session whose steps can be undone. Data stays in the session: print what you need to "
-    "see. Without `session`, each connection has a session of its own; if your connections do not last, pass the `session` "
-    "that the first result names."
+    "see. Without `session`, each connection has a session of its own; if your connections do not last, pass the "
+    "`session` that the first result names."
 )
 
 
