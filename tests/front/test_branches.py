@@ -90,4 +90,4 @@ def test_what_an_untrusted_branch_brings_over_is_marked(
 def test_branches_without_a_check_are_refused_in_one_line(pinfold: Pinfold, script: Any) -> None:
     done = pinfold("run", "--model", script({"text": "x"}), "--branches", "2", "go")
     assert done.code == 2
-    assert "--branches and --check go together" in done.err
+    assert "--branches needs --check, and --check needs --branches" in done.err

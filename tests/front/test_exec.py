@@ -91,7 +91,10 @@ def test_a_package_needs_a_yes_that_a_flag_can_give(pinfold: Pinfold, index: Ind
     denied = pinfold("exec", *cell)
     assert (denied.code, denied.out, index.asked) == (1, "", [])
     assert "ToolRefused: This was not run: the package heron would be fetched from the package index" in denied.err
-    assert "pinfold: it needs your approval, which cannot be asked for here; `--mode full` allows it\n" in denied.err
+    assert (
+        "pinfold: denied: this needs your approval, and `pinfold exec` cannot ask; `--mode full` allows it\n"
+        in denied.err
+    )
     allowed = pinfold("exec", "--mode", "full", *cell)
     assert (allowed.code, allowed.out) == (0, "installed heron 1.0\n'1.0'\n")
 

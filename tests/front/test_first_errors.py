@@ -188,7 +188,7 @@ CASES = {
     "a port that is taken": Case(
         args=("mcp-server", "--http", "127.0.0.1:{taken}"),
         code=2,
-        words=("cannot listen at 127.0.0.1:", "Address already in use", "--http HOST:PORT"),
+        words=("cannot listen on 127.0.0.1:", "Address already in use", "--http HOST:PORT"),
     ),
 }  # fmt: skip
 

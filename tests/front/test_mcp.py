@@ -99,8 +99,8 @@ def test_a_server_is_added_looked_at_listed_called_and_removed(
     assert (done.code, done.err.splitlines()) == (
         0,
         [
-            "notes is added; in code it is servers.notes",
-            "you are asked about each call; to trust what it says of its tools: pinfold mcp trust notes",
+            "notes is added; code calls it as servers.notes",
+            "you are asked about each call; to trust what it says about its tools: pinfold mcp trust notes",
         ],
     )
     assert "note(text: str) -> Any\n    Keep a note\n" in done.out
@@ -152,7 +152,7 @@ def test_on_a_terminal_a_server_is_shown_and_trusted_after_a_yes(
     terminal = Terminal(argv, environment(tmp_path), workspace, columns=300)
     try:
         terminal.enter("y")  # typed before it is asked
-        terminal.wait("Trust what notes says of its tools?")
+        terminal.wait("Trust what notes says about its tools?")
         for shown in ("Keep a note", "runs on this machine, as you", "look: only reads"):
             assert shown in terminal.text()
         assert "is trusted" not in terminal.text()
@@ -259,8 +259,8 @@ def test_on_a_terminal_a_server_that_takes_its_time_is_shown_to_be_waited_for(tm
 def test_a_server_is_added_unseen_only_when_asked_for(pinfold: Pinfold, file: Path) -> None:
     done = pinfold("mcp", "add", "x", "--no-check", "--", "no-such-program")
     assert (done.code, done.out) == (0, "")
-    assert "was not checked" in done.err
-    assert "never seen" in pinfold("mcp", "list").out
+    assert "not checked" in done.err
+    assert "tools not read yet" in pinfold("mcp", "list").out
     again = pinfold("mcp", "add", "x", "--no-check", "--", "cat")
     assert (again.code, again.err) == (
         2,
@@ -278,7 +278,7 @@ def test_trust_shows_what_is_believed_and_what_has_changed(
     assert pinfold("mcp", "add", "notes", serve()).code == 0
     asked = pinfold("mcp", "trust", "notes")
     assert asked.code == 2
-    assert "no terminal to ask on" in asked.err
+    assert "cannot ask without a terminal" in asked.err
     assert "look: only reads" in asked.out
     assert "note: nothing, so you are asked about each call" in asked.out
     assert not json.loads(pinfold("mcp", "list", "--json").out)["trusted"]

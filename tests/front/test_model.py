@@ -234,7 +234,7 @@ def test_an_empty_list_says_what_to_do(pinfold: Any, quiet: None) -> None:
     page = pinfold("model", "list")
     assert page.code == 0
     assert "`pinfold model pull builtin`" in page.out
-    assert "no provider's key is set" in page.out
+    assert "no provider key is set" in page.out
 
 
 def test_a_list_knows_the_keys_of_a_trusted_env_file(pinfold: Any, quiet: None, workspace: Path) -> None:

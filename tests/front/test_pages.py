@@ -58,7 +58,7 @@ def test_tools_are_found_by_all_of_the_words() -> None:
 
 def test_a_server_is_shown_with_its_problem() -> None:
     servers = [{"name": "files", "state": "failed", "tools": None, "problem": "it ended\nat once"}]
-    assert servers_page(servers) == ["files  failed  never seen  it ended"]
+    assert servers_page(servers) == ["files  failed  tools not read yet  it ended"]
 
 
 def test_a_diff_shows_text_and_names_the_rest() -> None:
@@ -79,9 +79,9 @@ def test_a_diff_shows_text_and_names_the_rest() -> None:
         "@@ -1 +0,0 @@",
         "-one",
         "c (added)",
-        "  not shown: it is no text (2 B)",
+        "  not shown: not text (2 B)",
         "d (changed)",
-        "  not shown: it is too large to be kept",
+        "  not shown: too large to keep",
     ]
 
 

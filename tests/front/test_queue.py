@@ -38,7 +38,7 @@ def test_tasks_are_done_in_their_order(pinfold: Callable[..., Ran], script: Scri
     assert "pinfold: task 3 failed: " in ran.err
     assert "cannot be read: No such file or directory\n" in ran.err  # whole
     ran = pinfold("queue", "run")  # an earlier failure is not one of this run
-    assert (ran.code, ran.err) == (0, "pinfold: no task waits; add one with: pinfold queue add\n")
+    assert (ran.code, ran.err) == (0, "pinfold: the queue is empty; add a task with: pinfold queue add PROMPT\n")
 
 
 def test_a_task_that_was_killed_goes_on_without_repeating_what_it_did(

@@ -226,7 +226,7 @@ def test_a_pipe_nobody_writes_to_does_not_hold_the_run_up(
     monkeypatch.setattr(turn_streams, "FIRST_BYTE_S", 0.05)
     with os.fdopen(ours, "r") as piped, os.fdopen(theirs, "w"):
         monkeypatch.setattr("sys.stdin", piped)
-        along = turn_streams.TurnInput("go", (), (), beside=True)
+        along = turn_streams.TurnInput("go", (), (), stdin_is_data=True)
         along.read_stdin(tmp_path)
     assert along.text == "go"
     assert "continuing without it (--attach - waits for it" in capsys.readouterr().err

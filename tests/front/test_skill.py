@@ -59,7 +59,7 @@ def test_a_skill_of_a_folder_is_added_after_it_was_shown(pinfold: Pinfold, tmp_p
     assert "already have a skill 'pdf-forms'" in pinfold("skill", "add", str(folder), "--yes").err
     assert "So." in pinfold("skill", "show", "pdf-forms").out
     (folder / "SKILL.md").write_text("no front matter")
-    assert "is no skill: pdf-forms/SKILL.md: it must begin with" in pinfold("skill", "add", str(folder), "--yes").err
+    assert "is not a skill: pdf-forms/SKILL.md: it must begin with" in pinfold("skill", "add", str(folder), "--yes").err
 
 
 def test_a_skill_of_the_project_is_listed_as_untrusted_until_the_folder_is_trusted(

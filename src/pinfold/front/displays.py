@@ -51,7 +51,7 @@ def open_file(path: Path) -> None:
     """Open a file with the program that this machine has for it. Raises ConfigError."""
     program = next((found for name in _OPENERS if (found := shutil.which(name))), None)
     if program is None:
-        raise ConfigError(f"there is no program here that opens files ({', '.join(_OPENERS)}); it is at {path}")
+        raise ConfigError(f"found no program that opens files ({', '.join(_OPENERS)}); the file is at {path}")
     quiet = subprocess.DEVNULL
     opened = subprocess.Popen([program, str(path)], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
     threading.Thread(target=opened.wait, daemon=True).start()  # collects the exit status, maybe much later

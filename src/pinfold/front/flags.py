@@ -56,12 +56,14 @@ _SESSION = (
         type=click.Choice(["off", "strict"]),
         help="strict: refuse code that imports uncommon modules or runs text it has decoded.",
     ),
-    click.option("--verify", metavar="CMD", help="Check answers: model, or a command that exits with 0 to accept one."),
+    click.option(
+        "--verify", metavar="CMD", help="Check each answer: `model`, or a command that exits with 0 if it is good."
+    ),
     click.option("--imports", metavar="A,B", help="Let code import only these modules."),
     click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Time limit for one cell."),
-    click.option("--max-steps", type=click.IntRange(min=1), help="Most model replies in one turn."),
-    click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens in one turn."),
-    click.option("--max-cost", type=MORE_THAN_0, metavar="DOLLARS", help="Most dollars one turn may cost."),
+    click.option("--max-steps", type=click.IntRange(min=1), help="Limit on model replies per turn."),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Limit on tokens per turn."),
+    click.option("--max-cost", type=MORE_THAN_0, metavar="DOLLARS", help="Limit on the cost of one turn."),
     click.option("--max-seconds", type=MORE_THAN_0, help="Time limit for one turn."),
 )
 _SHOWN = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import signal
 import socket
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 
 import anyio
@@ -41,7 +41,7 @@ class Address(Struct, frozen=True, kw_only=True):
 
     def hosts(self, port: int) -> set[str]:
         """Return every valid value of the `Host` header."""
-        ours = {"localhost", "127.0.0.1", "::1", self.host} - {"0.0.0.0", "::"}  # noqa: S104 - that is no name
+        ours = {"localhost", "127.0.0.1", "::1", self.host} - {"0.0.0.0", "::"}  # noqa: S104 - wildcards, not host names
         named = {name if has_port(name) else f"{name}:{port}" for name in self.names}
         whole = {f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in ours} | named
         return whole | {one.removesuffix(":80") for one in whole if one.endswith(":80")}
@@ -70,6 +70,26 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def refuse_source(headers: Headers, hosts: Collection[str], origins: Collection[str]) -> tuple[int, str] | None:
+    """Return status and words of the refusal if the host or the origin is not among those given, in lower case."""
+    given = headers.getlist("origin")
+    if only_value(headers, "host").lower() not in hosts:
+        return 421, "unknown host name"
+    if given and (len(given) > 1 or given[0].lower() not in origins):
+        return 403, "requests from other sites are not allowed"
+    return None
+
+
+def bearer_token(headers: Headers) -> str | None:
+    scheme, space, token = only_value(headers, "authorization").partition(" ")
+    return token if space and scheme.lower() == "bearer" else None
+
+
+def content_type(headers: Headers) -> str:
+    """Return the content type in lower case, without its parameters."""
+    return only_value(headers, "content-type").partition(";")[0].strip().lower()
 
 
 def only_value(headers: Headers, name: str) -> str:

@@ -6,14 +6,15 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
+from pinfold import events
 from pinfold.app import OutboundTotal, compacted_in_words, rewound_in_words
 from pinfold.app.clients import ModelBill, SessionHistory, TurnRecord
 from pinfold.app.storage import SessionNode, SessionTree
-from pinfold.events import BlobId, ContextCompacted, FileChange, Json, Mode, Rewindable, SessionForked, SessionRewound
+from pinfold.events import BlobId, FileChange, Json, Mode, Rewindable
 from pinfold.text import abbreviate_home, first_line, join_names, join_numbers, presentable, presentable_line
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ WIDTH = 80
 _GAP = 2
 _NAMED = 6
 """How many files are listed by name."""
+_LOST = 12
+"""How many variables, tools or models are listed by name."""
 _LEAST = 8
 """Smallest width of the last column."""
 
@@ -48,6 +51,11 @@ def cut(text: str, room: int) -> str:
     return text if cell_len(text) <= room else f"{set_cell_size(text, room - 1).rstrip()}…"
 
 
+def cut_start(text: str, room: int) -> str:
+    """Cut a text to its last `room` characters: paths and names of models differ at the end."""
+    return text if len(text) <= room else f"…{text[1 - room :]}"
+
+
 def size_in_words(count: int) -> str:
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= factor:
@@ -57,8 +65,7 @@ def size_in_words(count: int) -> str:
 
 def variables_page(variables: Sequence[Mapping[str, Json]], words: str = "", width: int = WIDTH) -> list[str]:
     """List variables whose name and type match all the words, with type, shape, size and the cell that made each."""
-    wanted = words.lower().split()
-    found = [one for one in variables if all(word in f"{one['name']} {one['type']}".lower() for word in wanted)]
+    found = _match(variables, words, "name", "type")
     if not found:
         return [f"No variable matches {presentable_line(words)!r}; /vars shows all." if variables else "No variables."]
     rows = [("name", "type", "shape", "size", "cell")]
@@ -69,6 +76,13 @@ def variables_page(variables: Sequence[Mapping[str, Json]], words: str = "", wid
     return columns(rows, width=width)
 
 
+def _match(rows: Iterable[Mapping[str, Json]], words: str, *names: str) -> list[Mapping[str, Json]]:
+    """Return the rows in whose named fields all the words occur."""
+    wanted = words.lower().split()
+    texts = ((row, " ".join(_field(row, name) for name in names).lower()) for row in rows)
+    return [row for row, text in texts if all(word in text for word in wanted)]
+
+
 def _field(row: Mapping[str, Json], name: str) -> str:
     value = row.get(name)
     return "" if value is None else str(value)
@@ -76,14 +90,9 @@ def _field(row: Mapping[str, Json], name: str) -> str:
 
 def tools_page(tools: Sequence[Mapping[str, Json]], words: str, width: int = WIDTH) -> list[str]:
     """List the tools that match all the words."""
-    wanted = words.lower().split()
-    found = [
-        one
-        for one in tools
-        if all(word in f"{one.get('name')} {one.get('server')} {one.get('words')}".lower() for word in wanted)
-    ]
+    found = _match(tools, words, "name", "server", "words")
     if not found:
-        return [f"No tool matches {presentable_line(words)!r}; /tools shows all." if wanted else "No tools."]
+        return [f"No tool matches {presentable_line(words)!r}; /tools shows all." if tools else "No tools."]
     rows = [
         (_full_name(one), _field(one, "effect"), first_line(_field(one, "words")))
         for one in sorted(found, key=_full_name)
@@ -111,8 +120,7 @@ def servers_page(servers: Sequence[Mapping[str, Json]], width: int = WIDTH) -> l
     rows: list[Sequence[str]] = []
     for one in servers:
         tools = one.get("tools")
-        count = len(cast("list[Json]", tools)) if isinstance(tools, list) else tools
-        offers = "never seen" if count is None else f"{count} tools"
+        offers = "tools not read yet" if tools is None else f"{tools if isinstance(tools, int) else len(tools)} tools"
         rows.append((_field(one, "name"), _field(one, "state"), offers, first_line(_field(one, "problem"))))
     return columns(rows, width=width)
 
@@ -136,11 +144,11 @@ def dollars(cost: float | None) -> str:
     return "unknown" if cost is None else f"${cost:.4f}"
 
 
-def egress_page(gone: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
-    if not gone:
+def egress_page(totals: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
+    if not totals:
         return ["Nothing was sent from this machine."]
     rows = [("to", "times", "bytes out", "bytes back", "tokens in/out")]
-    for one in gone:
+    for one in totals:
         tokens = f"{one.input_tokens:,}/{one.output_tokens:,}" if one.input_tokens or one.output_tokens else ""
         rows.append((one.to, f"{one.times:,}", f"{one.bytes_out:,}", f"{one.bytes_back:,}", tokens))
     return columns(rows, width=width)
@@ -273,21 +281,21 @@ def _why(change: FileChange, contents: Contents) -> str:
     kept = [contents.get(blob) for blob in (change.before, change.after) if blob is not None]
     sizes = [len(data) for data in kept if data is not None]
     if not sizes:
-        return "it is too large to be kept"
-    return f"it is no text ({' -> '.join(map(size_in_words, sizes))})"
+        return "too large to keep"
+    return f"not text ({' -> '.join(map(size_in_words, sizes))})"
 
 
 _ANNOTATIONS = {
     "readOnlyHint": "only reads",
-    "destructiveHint": "may destroy",
-    "idempotentHint": "can be repeated",
-    "openWorldHint": "reaches others",
+    "destructiveHint": "may destroy data",
+    "idempotentHint": "safe to repeat",
+    "openWorldHint": "contacts other services",
 }
 
 
 def annotations_page(server: str, annotations: Mapping[str, Mapping[str, Json]]) -> str:
-    """Show what a server claims about its tools; trusting the server means to believe it."""
-    lines = [f"{server} says of its tools:"]
+    """Show what a server says about its tools; trusting the server means believing it."""
+    lines = [f"{server} says about its tools:"]
     for tool, said in annotations.items():
         words = [words for key, words in _ANNOTATIONS.items() if said.get(key) is True]
         lines.append(f"  {tool}: {', '.join(words) or 'nothing, so you are asked about each call'}")
@@ -331,18 +339,37 @@ _ALLOWS = {
 }
 
 
-def describe_change(event: SessionRewound | SessionForked | ContextCompacted) -> str:
-    """Describe a change of the session, for the user."""
+def describe_event(event: events.Event, *, repeats: bool = False) -> str:
+    """Describe an event that is not part of the conversation itself; empty if there is nothing to say.
+
+    `repeats`: a model failed for the same reason as before.
+    """
     match event:
-        case SessionRewound():
+        case events.SessionOpened(lost=lost) if lost:
+            return f"session reopened; lost: {join_names(lost, _LOST)}"
+        case events.SessionRewound():
             return rewound_in_words(event)
-        case SessionForked(source=source):
+        case events.SessionForked(source=source):
             return f"forked from {source}; the above was copied from there"
-        case ContextCompacted(cause="window" | "asked"):
+        case events.ContextCompacted(cause="window" | "asked"):
             return compacted_in_words(event)
-        case ContextCompacted(summary=summary):
+        case events.ContextCompacted(summary=summary):
             known = f"The model still knows these variables: {summary}" if summary else "Variables and files stay."
             return f"Context cleared. {known}"
+        case events.Noticed(text=text):
+            return text
+        case events.ModelFailed(model=model, error=error, retry_in_s=float() | int() as wait_s):
+            return f"{model} failed {'again' if repeats else f'({error})'}; trying again in {round(wait_s, 1):g} s"
+        case events.ModelFailed(model=model, error=error, instead=instead) if instead:
+            return f"{model} failed ({error}); asking {instead} instead"
+        case events.TurnEnded(text=text, without=without) if without and "(Done without " not in text:
+            return f"unavailable during this turn: {join_names(without, _LOST)}"
+        case events.TurnInterrupted(reason=reason):
+            return f"{reason}; variables and files are as the last cell left them"
+        case events.TurnFailed(error=error, temporary=temporary):
+            return f"failed: {error}{' (try again later)' if temporary else ''}"
+        case _:
+            return ""
 
 
 def describe_pattern(pattern: str) -> str:

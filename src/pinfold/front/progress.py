@@ -16,6 +16,7 @@ from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:
     from pinfold.app import Progress
+    from pinfold.app.models import Pulling
 
 _BAR = 24
 _REDRAW_S = 0.1
@@ -24,20 +25,24 @@ _GUESS_S = 1.0
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _CLEAR = "\r\x1b[2K"
 _PHASES = {
-    "wait": "waiting for another build",
+    "wait": "waiting for another process",
     "resolve": "resolving",
     "download": "downloading",
+    "check": "checking",
     "install": "installing",
     "compile": "compiling",
 }
+_IN_BYTES = ("download", "check")
+"""Phases that count bytes; the others count packages."""
 
 
-def make_reporter(show: Callable[[str, int, int, str], None]) -> Callable[[Progress], None]:
-    """Describe the progress of a build or an installation through `show`."""
+def make_reporter(show: Callable[[str, int, int, str], None]) -> Callable[[Progress | Pulling], None]:
+    """Describe the progress of a build, an installation or a download through `show`."""
 
-    def report(progress: Progress) -> None:
+    def report(progress: Progress | Pulling) -> None:
         done, total = progress.done, progress.total
-        counted = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if progress.phase == "download" else f"{done}/{total}"
+        in_bytes = progress.phase in _IN_BYTES
+        counted = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if in_bytes else f"{done}/{total}"
         show(_PHASES[progress.phase], done, total, counted if total else "")
 
     return report

@@ -355,7 +355,7 @@ async def test_a_command_of_the_users_own_is_said_to_the_model_and_never_shadows
         page = await chat.type("/help")
         assert re.search(r"^Yours\n  /review FILE +Review \$1 closely\.$", page, re.MULTILINE)
         assert "your /undo is ignored: a built-in command has that name" in page
-        assert f"ignored, as this folder is not trusted: /deploy; review with: pinfold trust {workspace}" in page
+        assert f"ignored, because this folder is not trusted: /deploy; review with: pinfold trust {workspace}" in page
         assert "your /undo is ignored" not in await chat.type("/help")
         await chat.type("/review a.py")
         assert await chat.type("/deploy") == (
@@ -386,7 +386,7 @@ async def test_a_server_is_listed_and_what_it_offers_agreed_to(
         assert re.match(r"notes +\w+", await chat.type("/mcp"))
         assert list_arguments(chat, "mcp", "t") == ["trust notes"]
         shown = await chat.type("/mcp trust notes", "y")
-        assert "notes says of its tools:" in shown
+        assert "notes says about its tools:" in shown
         assert "notes is trusted until it changes" in shown
         assert FilePins(load_servers().specs).is_trusted("notes")
         assert "no MCP server is called 'nobody'" in await chat.type("/mcp trust nobody")
@@ -415,7 +415,7 @@ async def test_notes_are_listed_found_shown_and_forgotten(workspace: Path) -> No
         assert ("the port is 8080" in listed, "lunch is at noon" in listed, "9090" in listed) == (True, True, False)
         found = await chat.type("/memory search which port?")
         assert ("8080" in found, "lunch" in found) == (True, False)
-        assert "No note fits" in await chat.type("/memory search zebra")
+        assert "No note matches" in await chat.type("/memory search zebra")
         assert "by        session s_1" in await chat.type("/memory show 1")
         assert "note 1 is forgotten" in await chat.type("/memory forget 1")
         assert "there is no note 1" in await chat.type("/memory forget 1")

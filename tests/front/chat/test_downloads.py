@@ -135,7 +135,7 @@ def test_one_ctrl_c_leaves_while_weights_are_fetched(start: Callable[..., Termin
         terminal = start(
             "--model", "builtin", HF_ENDPOINT=f"http://127.0.0.1:{server.server_address[1]}", NO_PROXY="127.0.0.1"
         )
-        terminal.wait_on_screen("fetching builtin: 3 of 1,117 MB")
+        terminal.wait_on_screen("builtin: downloading 3 of 1,117 MB")
         terminal.feed("\x03")
         terminal.wait("pinfold: stopped; the part that was downloaded is kept")
         assert terminal.process.wait(timeout=30) == 130

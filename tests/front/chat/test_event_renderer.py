@@ -331,8 +331,8 @@ async def test_what_happens_to_a_session_is_a_line_each() -> None:
         width=120,
     )
     assert transcript.text.strip().split("\n\n") == [
-        "opened again: restored df",
-        "opened again; lost: conn",
+        "session reopened: restored df",
+        "session reopened; lost: conn",
         "title: Cars",
         "model: gpt-5; mode: auto",
         "undid cell 3: variables and workspace files are as after cell 2.",
@@ -342,7 +342,7 @@ async def test_what_happens_to_a_session_is_a_line_each() -> None:
         "interrupted; variables and files are as the last cell left them",
         "failed: no key; set OPENAI_API_KEY (try again later)",
         "An answer no reply had.",
-        "done without: the network",
+        "unavailable during this turn: the network",
     ]
 
 

@@ -264,8 +264,8 @@ async def test_a_server_that_is_not_exported_is_not_there(workspace: Path, up: U
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--export", "nobody"), "there is no MCP server 'nobody' to export; there is: up"),
-        (("--plain-names",), "--plain-names goes with --export"),
+        (("--export", "nobody"), "there is no MCP server 'nobody' to export; export one of up"),
+        (("--plain-names",), "--plain-names needs --export"),
     ],
 )
 def test_what_cannot_be_exported_is_said_in_one_line(

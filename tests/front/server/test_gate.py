@@ -135,12 +135,12 @@ async def test_a_websocket_is_closed_wherever_it_knocks(gate: Gate) -> None:
 def test_a_login_code_is_good_once_and_for_a_minute() -> None:
     now = 0.0
     credentials = Credentials(TOKEN, clock=lambda: now)
-    code = credentials.issue_code()
+    code = credentials.codes.issue()
     token = credentials.log_in(code)
     assert token is not None
     assert credentials.name_of(token) != credentials.name_of(TOKEN)
     assert credentials.log_in(code) is None
-    late = credentials.issue_code()
+    late = credentials.codes.issue()
     now = CODE_S + 1
     assert credentials.log_in(late) is None
     assert credentials.log_in("") is None
@@ -162,11 +162,11 @@ async def test_a_ticket_opens_its_own_path_once(gate: Gate) -> None:
     credentials = bare(gate).state.credentials
     path = "/api/sessions/s_000000000000/export"
     plain = {"host": HOST}
-    ticket = credentials.issue_ticket(path)
+    ticket = credentials.tickets.issue(path)
     assert await status(gate, "GET", f"/api/sessions/s_000000000000/sent?ticket={ticket}", plain) == 401
-    ticket = credentials.issue_ticket(path)
+    ticket = credentials.tickets.issue(path)
     assert await status(gate, "POST", f"{path}?ticket={ticket}", plain) == 401
-    ticket = credentials.issue_ticket(path)
+    ticket = credentials.tickets.issue(path)
     assert await status(gate, "GET", f"{path}?ticket={ticket}", plain) == 404, (
         "it is let in, and there is no such session"
     )

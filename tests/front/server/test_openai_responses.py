@@ -176,7 +176,7 @@ def test_a_picture_and_files_come_in(wired: Wired, openai: OpenAI) -> None:
 def test_a_file_elsewhere_is_never_fetched(openai: OpenAI) -> None:
     content = [{"type": "input_file", "file_url": "http://127.0.0.1:9/x.csv"}]
     items: list[Any] = [{"role": "user", "content": content}]
-    with pytest.raises(BadRequestError, match="nothing is fetched"):
+    with pytest.raises(BadRequestError, match="Pinfold fetches nothing"):
         openai.responses.create(model="pinfold", input=items)
 
 

@@ -270,4 +270,4 @@ def test_a_taken_port_and_a_reachable_address_are_refused_with_what_to_do(
     assert f"port {port} is taken; --port " in taken.err
     open_to_all = pinfold("serve", "--host", "0.0.0.0", "--port", "0", "--no-open")
     assert open_to_all.code == 2
-    assert "needs --expose and --token-file" in open_to_all.err
+    assert "use --expose and --token-file" in open_to_all.err

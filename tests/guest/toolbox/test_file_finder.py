@@ -122,7 +122,7 @@ def test_an_expression_that_only_one_of_them_knows_works_with_both(code: Path, g
 
 
 def test_what_is_no_expression_is_said(code: Path, grep: Grep) -> None:
-    with pytest.raises(Refused, match=r"'\(a' is no regular expression: .* at character 0"):
+    with pytest.raises(Refused, match=r"'\(a' is not a regular expression: .* at character 0"):
         grep("(a")
     with pytest.raises(Refused, match="there is no lung; did you mean long"):
         grep("a", "lung")

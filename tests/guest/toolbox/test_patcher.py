@@ -144,7 +144,7 @@ def test_a_hunk_that_fits_in_one_place_only_is_applied_there(tmp_path: Path, pat
         ),
         ("*** Begin Patch\n*** Add File: a.py\n+x\n*** End Patch", "a.py, which is there already"),
         ("*** Begin Patch\n*** Update File: a.py\n@@ class Z\n-x\n*** End Patch", "no line 'class Z' is in the file"),
-        ("hello", "this is no patch: give a unified diff"),
+        ("hello", "this is not a patch; give a unified diff"),
         ("@@ -1 +1 @@\n-x\n+y\n", "line 1 of the patch: a hunk without a file"),
         ("diff --git a/x.png b/x.png\nGIT binary patch\nliteral 1\n", "binary change of x.png"),
         ("--- a/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-def one():\n", "deletes a.py, but not all that is in it"),

@@ -92,7 +92,7 @@ class Upstream:
         async def relay(agreed: str) -> Result:
             nonlocal answer, refusal
             if line.has_changed:
-                await line.look()
+                await line.read_listing()
             entry = line.manifest.entries.get(tool)
             if tool not in line.agreed or entry is None or entry.digest != agreed:
                 raise BadCall(f"{server} has changed this tool since the user agreed to it; nothing was called")

@@ -132,7 +132,7 @@ async def check_databases(context: CheckContext) -> list[Finding]:
         try:
             with anyio.fail_after(context.limit_s):
                 answered = await configured.workers.ask(await configured.source(name), None)
-            found[name] = Finding(name, words=f"{kind}; {len(answered.told.value)} tables")
+            found[name] = Finding(name, words=f"{kind}; {len(answered.value)} tables")
         except TimeoutError:
             found[name] = fault(name, f"{LATE} {context.limit_s:g} s", WAIT)
         except PinfoldError as error:

@@ -8,9 +8,8 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+from typing import BinaryIO, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -18,17 +17,28 @@ from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.events import Json, PinfoldError, SessionId, convert, new_session_id
+from pinfold.app import (
+    ConfigError,
+    NoSuchSession,
+    Options,
+    OwnerGone,
+    SessionBusy,
+    SessionStore,
+    fork,
+    load_config,
+    new_session_options,
+    resume_options,
+)
+from pinfold.app.models import SUGGESTED, choose_model, reachable_models
+from pinfold.app.session.mcp import client_servers
+from pinfold.app.storage import list_nodes
+from pinfold.events import Configure, Json, PinfoldError, SessionId, convert, new_session_id
+from pinfold.front.acp.commands import list_commands, run_command
 from pinfold.front.acp.connection import AUTH_REQUIRED, INVALID_PARAMS, NOT_FOUND, Connection, Params, Reply, RpcError
 from pinfold.front.acp.handshake import SIGN_IN, describe_agent, has_forms
-
-if TYPE_CHECKING:
-    from pinfold.app import Options
-    from pinfold.front.acp.session import EditorSession
-    from pinfold.front.flags import Flags
-
-
-# Editors wait for the answer to `initialize`, so heavy modules are imported after it.
+from pinfold.front.acp.session import EditorSession, command_in
+from pinfold.front.flags import Flags
+from pinfold.front.pages import title_of
 
 logger = logging.getLogger(__name__)
 _PAGE = 100
@@ -60,25 +70,20 @@ _Handler: TypeAlias = Callable[[_Given, Reply], Awaitable[None]]
 
 class EditorAgent:
     def __init__(
-        self,
-        connection: Connection,
-        tasks: TaskGroup,
-        flags: Flags,
-        seen: Flags,
-        log_level: str | None = None,
+        self, connection: Connection, tasks: TaskGroup, flags: Flags, mounted: Flags, *, has_forms: bool
     ) -> None:
-        """`flags` are by configuration key; `seen` are the session options for what sessions may see of the host."""
+        """`flags` are by configuration key; `mounted` are the session options for what sessions see of the host."""
         self._connection = connection
         self._tasks = tasks
         self._flags = flags
-        self._seen = seen
-        self._log_level = log_level
+        self._mounted = mounted
         self._open: dict[SessionId, EditorSession] = {}
         self._known: set[SessionId] = set()
         """Sessions that are or were open in this process."""
         self._made: set[SessionId] = set()
         """Sessions that began in this process; those in which nothing was said are removed at the end."""
-        self._has_forms = False
+        self._has_forms = has_forms
+        """True if the editor can show forms."""
         self._models: _Models | None = None
         self._opening = anyio.Lock()
         of_sessions: dict[str, _Handler] = {
@@ -114,25 +119,13 @@ class EditorAgent:
 
     async def _initialize(self, params: Params, reply: Reply) -> None:
         if not isinstance(params.get("protocolVersion"), int):
-            raise RpcError(INVALID_PARAMS, "initialize: protocolVersion is needed, a number")
+            raise RpcError(INVALID_PARAMS, "initialize: protocolVersion must be a number")
         await reply(describe_agent())
-        await self.prepare(params)
-
-    async def prepare(self, params: Params) -> None:
-        """Import what the first session needs, in a thread. Called after `initialize`."""
         self._has_forms = has_forms(params)
-        await anyio.to_thread.run_sync(self._import_sessions)
-
-    def _import_sessions(self) -> None:
-        from pinfold.app import start_operator_log
-
-        start_operator_log(self._log_level)
-        for name in ("session", "commands"):
-            import_module(f"pinfold.front.acp.{name}")
 
     async def _authenticate(self, given: _Given, reply: Reply) -> None:
         if given.method_id != SIGN_IN:
-            raise RpcError(INVALID_PARAMS, f"no sign-in {given.method_id!r}; there is {SIGN_IN!r}")
+            raise RpcError(INVALID_PARAMS, f"unknown sign-in method {given.method_id!r}; use {SIGN_IN!r}")
         await reply({})
 
     # Sessions
@@ -147,7 +140,7 @@ class EditorAgent:
 
     async def _load(self, given: _Given, reply: Reply) -> None:
         session = await self._reopen(given, replay=True)
-        await self._send_commands(session)
+        await _send_commands(session)
         await reply(session.state())
         await session.announce()
 
@@ -157,8 +150,6 @@ class EditorAgent:
         await self._announce(session)
 
     async def _fork(self, given: _Given, reply: Reply) -> None:
-        from pinfold.app import SessionStore, fork
-
         folder = await anyio.to_thread.run_sync(_find, given.session_id)
         new, _ = await fork(SessionStore(), SessionId(folder.name))
         session = await self._reopen(replace(given, session_id=new))
@@ -169,8 +160,6 @@ class EditorAgent:
         await reply(await anyio.to_thread.run_sync(_list_sessions, given))
 
     async def _delete(self, given: _Given, reply: Reply) -> None:
-        from pinfold.app import SessionStore
-
         if session := self._open.get(given.session_id):
             await session.close()
         with suppress(RpcError):  # it is gone already
@@ -186,10 +175,6 @@ class EditorAgent:
         await reply({})
 
     async def _prompt(self, given: _Given, reply: Reply) -> None:
-        from pinfold.app import OwnerGone
-        from pinfold.front.acp.commands import run_command
-        from pinfold.front.acp.session import command_in
-
         session = await self._session(given.session_id)
         name, rest = command_in(given.prompt)
         blocks = given.prompt
@@ -230,9 +215,9 @@ class EditorAgent:
             case "mode":
                 session = await self._change_mode(given.session_id, given.value)
             case "model":
-                await session.set_model(given.value)
+                await session.change(Configure(model=given.value))
             case other:
-                raise RpcError(INVALID_PARAMS, f"no option {other!r}; there are mode and model")
+                raise RpcError(INVALID_PARAMS, f"unknown option {other!r}; the options are mode and model")
         await reply({"configOptions": session.config_options()})
 
     # Opening
@@ -259,9 +244,6 @@ class EditorAgent:
             return await self._start(given.session_id, options, replay=replay)
 
     async def _start(self, id_: SessionId, options: Options, *, replay: bool = False) -> EditorSession:
-        from pinfold.app import SessionStore
-        from pinfold.front.acp.session import EditorSession
-
         self._models = self._models if self._models is not None else await _list_models()
         folder = SessionStore().folder_of(id_)
         session = EditorSession(self._connection, folder, id_, options, self._models, has_forms=self._has_forms)
@@ -278,16 +260,12 @@ class EditorAgent:
             self._open.pop(session.id, None)
 
     def _new_options(self, id_: SessionId, given: _Given) -> Options:
-        from pinfold.app import load_config, new_session_options
-
         flags = dict(self._flags)
         if "run.mode" not in load_config(flags={"run.mode": flags["run.mode"]}).origins:
             flags["run.mode"] = "ask"
         return self._complete(new_session_options(id_, _folder(given.cwd), flags), given)
 
     def _resume_options(self, folder: Path, given: _Given) -> Options:
-        from pinfold.app import ConfigError, SessionStore, resume_options
-
         id_ = given.session_id
         known = SessionStore().summary_of(id_).workspace
         if given.cwd and known and _folder(given.cwd) != Path(known):
@@ -295,23 +273,22 @@ class EditorAgent:
         return self._complete(resume_options(id_, folder, None, self._flags), given)
 
     def _complete(self, options: Options, given: _Given) -> Options:
-        from pinfold.app.session.mcp import client_servers
-
         servers, notices = client_servers(given.mcp_servers or [])
         if given.additional_directories:
-            notices = (*notices, "further folders of the editor are not used; start `pinfold acp` with --mount PATH")
+            notices = (*notices, "the editor's other folders are not mounted; start `pinfold acp` with --mount PATH")
         toolbox = replace(options.toolbox, client_mcp=servers)
-        return replace(options, unattended=False, toolbox=toolbox, notices=(*options.notices, *notices), **self._seen)
+        return replace(
+            options, unattended=False, toolbox=toolbox, notices=(*options.notices, *notices), **self._mounted
+        )
 
     async def _announce(self, session: EditorSession) -> None:
-        await self._send_commands(session)
+        await _send_commands(session)
         await session.announce()
 
-    async def _send_commands(self, session: EditorSession) -> None:
-        from pinfold.front.acp.commands import list_commands
 
-        update = {"sessionUpdate": "available_commands_update", "availableCommands": await list_commands(session)}
-        await self._connection.notify("session/update", {"sessionId": session.id, "update": update})
+async def _send_commands(session: EditorSession) -> None:
+    commands = await list_commands(session)
+    await session.send({"sessionUpdate": "available_commands_update", "availableCommands": commands})
 
 
 def _read(params: Params) -> _Given:
@@ -327,20 +304,14 @@ def _folder(cwd: str | None) -> Path:
 
 def _find(id_: SessionId) -> Path:
     """Return the folder of a session, given its full id, not a title or the beginning of an id. Raises RpcError."""
-    from pinfold.app import NoSuchSession, SessionStore
-
     with suppress(NoSuchSession):
         found, folder = SessionStore().find(id_)
         if found == id_:
             return folder
-    raise RpcError(NOT_FOUND, f"there is no session {id_!r}; session/list names them")
+    raise RpcError(NOT_FOUND, f"there is no session {id_!r}; session/list lists them")
 
 
 def _list_sessions(given: _Given) -> Json:
-    from pinfold.app import SessionStore
-    from pinfold.app.storage import list_nodes
-    from pinfold.front.pages import title_of
-
     start = int(given.cursor) if given.cursor and given.cursor.isdecimal() else 0
     wanted = str(_folder(given.cwd)) if given.cwd else ""
     nodes = [node for node in list_nodes(SessionStore()) if node.title and wanted in ("", node.workspace)]
@@ -361,9 +332,6 @@ def _time(at: str) -> str:
 
 async def _with_model(options: Options) -> Options:
     """Choose a model if none is set. Raises RpcError if there is no model at all."""
-    from pinfold.app import ConfigError
-    from pinfold.app.models import choose_model
-
     if options.model:
         return options
     try:
@@ -375,9 +343,6 @@ async def _with_model(options: Options) -> Options:
 
 async def _list_models() -> _Models:
     """List the models available here, each with a short description. No provider is asked."""
-    from pinfold.app import load_config
-    from pinfold.app.models import SUGGESTED, reachable_models
-
     found: dict[str, str] = {}
     try:
         aliases = load_config().config.models.aliases
@@ -395,8 +360,6 @@ async def _list_models() -> _Models:
 
 def _remove_unused(id_: SessionId) -> None:
     """Remove a session, unless something was said in it, here or elsewhere."""
-    from pinfold.app import SessionBusy, SessionStore
-
     store = SessionStore()
     with suppress(SessionBusy, OSError):
         if store.folder_of(id_).is_dir() and not store.summary_of(id_).title:
@@ -404,22 +367,17 @@ def _remove_unused(id_: SessionId) -> None:
 
 
 async def serve_editor(
-    reads: BinaryIO,
-    writes: BinaryIO,
-    first: tuple[bytes, Params | None],
-    terms: tuple[Flags, Flags, str | None],
+    reads: BinaryIO, writes: BinaryIO, first: tuple[bytes, Params], flags: Flags, mounted: Flags
 ) -> None:
     """Serve until the editor closes its stream or a signal arrives.
 
-    `first` is the result of `answer_initialize`; `terms` are the last three arguments of EditorAgent.
+    `first` is the result of `answer_initialize`; for `flags` and `mounted` see EditorAgent.
     """
     serving = anyio.CancelScope()
     line, initialized = first
     connection = Connection(reads, writes, line)
     async with anyio.create_task_group() as tasks:
-        agent = EditorAgent(connection, tasks, *terms)
-        if initialized is not None:
-            tasks.start_soon(agent.prepare, initialized)
+        agent = EditorAgent(connection, tasks, flags, mounted, has_forms=has_forms(initialized))
         tasks.start_soon(_cancel_on_signal, serving)
         with serving:
             await connection.serve()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import anyio.to_thread
 
@@ -53,11 +53,11 @@ async def _fork(session: EditorSession, rest: str) -> None:
 
 
 async def _vars(session: EditorSession, rest: str) -> None:
-    await _show(session, variables_page(cast("list[Mapping[str, Json]]", await session.link.query("variables")), rest))
+    await _show(session, variables_page(await session.link.query("variables"), rest))
 
 
 async def _tools(session: EditorSession, rest: str) -> None:
-    await _show(session, tools_page(cast("list[Mapping[str, Json]]", await session.link.query("tools")), rest))
+    await _show(session, tools_page(await session.link.query("tools"), rest))
 
 
 async def _cost(session: EditorSession, _: str) -> None:
@@ -107,7 +107,7 @@ _COMMANDS: Mapping[str, tuple[_Run, str, str]] = {
     "plan": (_plan, "show the plan; lock: change nothing until agreed", "lock, agree or clear"),
     "tools": (_tools, "list tools that code can call", "words"),
     "cost": (_cost, "tokens and dollars, by model", ""),
-    "compact": (_compact, "replace the conversation by a summary", "what it should say besides"),
+    "compact": (_compact, "replace the conversation by a summary", "what the summary should keep"),
     "clear": (_clear, "clear the conversation; variables and files stay", ""),
     "rename": (_rename, "give this session a name", "title"),
 }
@@ -142,7 +142,7 @@ async def run_command(session: EditorSession, name: str, rest: str) -> str | Non
     if name in mine.untrusted:
         words = f"it belongs to this folder, which is not trusted; review with: pinfold trust {session.workspace}"
     else:
-        words = f"there is no such command; there are: {', '.join(f'/{one}' for one in (*_COMMANDS, *mine.commands))}"
+        words = f"there is no such command; use one of {', '.join(f'/{one}' for one in (*_COMMANDS, *mine.commands))}"
     await session.say(f"/{name}: {presentable(words)}")
     return None
 

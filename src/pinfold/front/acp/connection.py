@@ -137,7 +137,7 @@ class Connection:
         try:
             message: Json = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            what = f"a message is longer than {LONGEST >> 20} MB" if len(line) >= LONGEST else "the line is no JSON"
+            what = f"a message is longer than {LONGEST >> 20} MB" if len(line) >= LONGEST else "the line is not JSON"
             await self._fail(None, PARSE_ERROR, what)
             return
         match message:
@@ -152,7 +152,7 @@ class Connection:
                     answered.set()
             case _:
                 await self._fail(
-                    None, INVALID_REQUEST, "the line is no JSON-RPC 2.0 message; batches are not supported"
+                    None, INVALID_REQUEST, "the line is not a JSON-RPC 2.0 message; batches are not supported"
                 )
 
     async def _take_notification(self, method: str, params: Params) -> None:

@@ -46,13 +46,13 @@ def has_forms(params: Mapping[str, object]) -> bool:
             return False
 
 
-def answer_initialize(reads: BinaryIO, writes: BinaryIO) -> tuple[bytes, Mapping[str, object] | None]:
+def answer_initialize(reads: BinaryIO, writes: BinaryIO) -> tuple[bytes, Mapping[str, object]]:
     """Read the first line; if it is `initialize`, answer it and return its parameters, else return the line."""
     line = reads.readline()
     try:
         message = json.loads(line)
     except ValueError:
-        return line, None
+        return line, {}
     match message:
         case {"method": "initialize", "id": int() | str() as id_, "params": {"protocolVersion": int(), **rest}}:
             answer = {"jsonrpc": "2.0", "id": id_, "result": describe_agent()}
@@ -60,7 +60,7 @@ def answer_initialize(reads: BinaryIO, writes: BinaryIO) -> tuple[bytes, Mapping
             writes.flush()
             return b"", rest
         case _:
-            return line, None
+            return line, {}
 
 
 @contextmanager

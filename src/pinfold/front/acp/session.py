@@ -41,7 +41,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
 def read_prompt(blocks: Json, workspace: Path, store: Callable[[bytes, str], Image]) -> Prompt:
     """Read content blocks. `store` keeps a picture with the session, or raises ConfigError. Raises RpcError."""
     if not isinstance(blocks, list) or not blocks:
-        raise RpcError(INVALID_PARAMS, "prompt: a list of content blocks is needed, and none was given")
+        raise RpcError(INVALID_PARAMS, "prompt must be a list with at least one content block")
     said: list[str] = []
     attached: list[str] = []
     images: list[Image] = []
@@ -90,7 +90,7 @@ def _decode(data: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise RpcError(INVALID_PARAMS, f"prompt: the data of a block is no base64: {error}") from error
+        raise RpcError(INVALID_PARAMS, f"prompt: the data of a block is not base64: {error}") from error
 
 
 logger = logging.getLogger(__name__)
@@ -182,8 +182,7 @@ class EditorSession:
         for entry in entries:
             found = await self.updates.render(entry)
             if replay:
-                for update in found:
-                    await self._send(update)
+                await self.send(*found)
             elif entry.seq > began:
                 self._first += found
         actions = build_history(self.id, entries).state.open.values()
@@ -194,14 +193,12 @@ class EditorSession:
         """Send all past events to an editor that already has the session open."""
         again = Updates(self.workspace, self.link.blob)
         for entry in await anyio.to_thread.run_sync(entries_of, self.link):
-            for update in await again.render(entry):
-                await self._send(update)
+            await self.send(*await again.render(entry))
 
     async def announce(self) -> None:
         """Send what is new in the session. Called once the editor knows the session."""
         first, self._first = self._first, []
-        for update in first:
-            await self._send(update)
+        await self.send(*first)
         pending, self._pending = self._pending, []
         if (await self.link.status()).end == "open":
             for event in pending:
@@ -218,8 +215,7 @@ class EditorSession:
         await self._announced.wait()
         try:
             async for item in feed:
-                for update in await self.updates.render(item):
-                    await self._send(update)
+                await self.send(*await self.updates.render(item))
                 if isinstance(item, Entry):
                     await self._on_event(item.event)
         finally:
@@ -234,7 +230,7 @@ class EditorSession:
                     self.updates.context, self.updates.model = status.context, status.model
                 if (options := self.config_options()) != self._options_sent:
                     self._options_sent = options
-                    await self._send({"sessionUpdate": "config_option_update", "configOptions": options})
+                    await self.send({"sessionUpdate": "config_option_update", "configOptions": options})
             case _:
                 pass
         for waiter in self._waiters:
@@ -246,14 +242,14 @@ class EditorSession:
     async def _send_outputs(self) -> None:
         while True:
             await anyio.sleep(_BEAT_S)
-            for update in self.updates.running_outputs():
-                await self._send(update)
+            await self.send(*self.updates.running_outputs())
 
-    async def _send(self, update: Update) -> None:
-        await self._connection.notify("session/update", {"sessionId": self.id, "update": update})
+    async def send(self, *updates: Update) -> None:
+        for update in updates:
+            await self._connection.notify("session/update", {"sessionId": self.id, "update": update})
 
     async def say(self, text: str) -> None:
-        await self._send(message(text))
+        await self.send(message(text))
 
     async def submit(self, command: Command, *ends: type[Event], turn: TurnId | None = None) -> Event:
         """Submit a command and return the event of a type in `ends`, after all updates up to it were sent.
@@ -268,7 +264,7 @@ class EditorSession:
         finally:
             self._waiters.remove(waiter)
         if waiter.event is None:
-            raise RpcError(INTERNAL, f"{self.id} ended; send the prompt again to open it once more")
+            raise RpcError(INTERNAL, f"the session {self.id} has ended; send the prompt again to reopen it")
         return waiter.event
 
     # Prompts
@@ -358,11 +354,8 @@ class EditorSession:
         # The log has the current model; other flags stay as given.
         return replace(self._options, mode=mode, model=None, git_checkpoints=None, notices=())
 
-    async def set_model(self, model: str) -> None:
-        """Change the model. Raises CommandRefused, RpcError."""
-        await self.change(events.Configure(model=model))
-
     async def change(self, change: events.Configure | events.Rename) -> None:
+        """Change a setting and wait until it is in effect. Raises CommandRefused, RpcError."""
         with anyio.move_on_after(_CHANGE_S) as waiting:
             await self.submit(change, events.SessionChanged)
         if waiting.cancelled_caught:

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from pinfold import events
 from pinfold.events import ActionFinished, ActionId, BlobId, CallTool, Delta, Entry, Json, RunCell
-from pinfold.front.pages import CUT_OFF, describe_change
-from pinfold.text import cap_text, first_line, join_names, presentable, presentable_line
+from pinfold.front.pages import CUT_OFF, describe_event
+from pinfold.text import cap_text, first_line, presentable, presentable_line
 
 Update: TypeAlias = dict[str, Json]
 Language: TypeAlias = Literal["", "python", "sh", "diff"]
@@ -112,22 +112,17 @@ class Updates:
                 return []
             case events.ModelReplied():
                 return self._on_replied(event)
-            case events.ModelFailed(error=error, retry_in_s=wait, instead=instead):
-                then = f"; trying again in {round(wait, 1):g} s" if wait is not None else ""
-                then = then or (f"; asking {instead} instead" if instead else "")
-                return [self._note(f"{event.model} failed ({error}){then}")] if then else []
-            case events.TurnEnded(text=text, without=without):
+            case events.TurnEnded(text=text):
                 rest = text.strip().removeprefix(self._answered.strip())
                 self._answered = ""
-                lacking = f"done without: {join_names(without, 12)}" if without and "(Done without " not in text else ""
                 answer = [self._text(rest if rest.startswith("\n") else text)] if rest.strip() else []
-                return [*answer, *([self._note(lacking)] if lacking else [])]
-            case events.TurnInterrupted(reason=reason):
-                return [*self._end_open(), self._note(f"{reason}; variables and files are as the last cell left them")]
-            case events.TurnFailed(error=error, turn=turn):
-                # The editor that sent the prompt gets it as the error of the request.
-                told = turn in self.ours and not event.at_limit
-                return [*self._end_open(), *([] if told else [self._note(f"failed: {error}")])]
+                return [*answer, *self._notes(describe_event(event))]
+            case events.TurnInterrupted():
+                return [*self._end_open(), *self._notes(describe_event(event))]
+            case events.TurnFailed(turn=turn, at_limit=at_limit):
+                # The editor that sent the prompt gets the failure as the error of the request.
+                is_told = turn in self.ours and not at_limit
+                return [*self._end_open(), *self._notes("" if is_told else describe_event(event))]
             case events.ActionProposed() | events.ActionStarted() | ActionFinished():
                 return await self._on_action(event)
             case _:
@@ -158,11 +153,11 @@ class Updates:
         if rest and self._streamed and rest.startswith(self._streamed):
             rest = rest[len(self._streamed) :]
         elif rest and self._streamed:
-            said.append(self._note("the whole reply:"))
+            said += self._notes("the whole reply:")
         if rest:
             said.append(self._text(rest))
-        notes = (CUT_OFF.get(event.finish), event.correction and f"not accepted as an answer: {event.correction}")
-        said += [self._note(words) for words in notes if words]
+        said += self._notes(CUT_OFF.get(event.finish, ""))
+        said += self._notes(event.correction and f"not accepted as an answer: {event.correction}")
         self._answered, self._streamed = event.text, ""
         self._cost = None if self._cost is None or event.cost is None else self._cost + event.cost
         if self.context and event.usage.total:
@@ -176,12 +171,12 @@ class Updates:
         else:
             self._streamed += text
         kind = "agent_thought_chunk" if reasoning else "agent_message_chunk"
-        told = {"messageId": f"{self._message}.thought" if reasoning else self._message} if self._message else {}
-        return {"sessionUpdate": kind, **told, "content": _text_block(text)}
+        about = {"messageId": f"{self._message}.thought" if reasoning else self._message} if self._message else {}
+        return {"sessionUpdate": kind, **about, "content": _text_block(text)}
 
-    def _note(self, words: str) -> Update:
-        """Return a line that is not from the model."""
-        return message(f"\n\n> {presentable_line(words)}\n\n")
+    def _notes(self, words: str) -> list[Update]:
+        """Return a line that is not from the model, if there are any words for it."""
+        return [message(f"\n\n> {presentable_line(words)}\n\n")] if words else []
 
     # Actions
 
@@ -247,8 +242,8 @@ class Updates:
         places = [{"path": self._path(change.path)} for change in event.files]
         status = "completed" if event.outcome == "ok" else "failed"
         # Send the title again: an approval may have replaced it by a question.
-        told = ({"locations": places} if places else {}) | ({"title": one.title} if one else {})
-        return _progress(event.id, status=status, content=content, **told)
+        more = ({"locations": places} if places else {}) | ({"title": one.title} if one else {})
+        return _progress(event.id, status=status, content=content, **more)
 
     def _end_open(self) -> list[Update]:
         """Report every open action as failed, because nothing runs any more."""
@@ -272,13 +267,13 @@ class Updates:
     async def _picture(self, mime: str, blob: BlobId) -> Json:
         data = await self._read(blob)
         if data is None or len(data) > _PICTURE_BYTES:
-            return _text_block("[a picture that is too large, or is not kept any more]")
+            return _text_block("[a picture that is too large or no longer stored]")
         return {"type": "image", "mimeType": mime, "data": base64.b64encode(data).decode()}
 
     async def _read(self, blob: BlobId | None) -> bytes | None:
         try:
             return None if blob is None else await self._blob(blob)
-        except events.PinfoldError:  # it is not kept any more
+        except events.PinfoldError:  # it is no longer stored
             return None
 
     def _path(self, path: str) -> str:
@@ -290,17 +285,12 @@ class Updates:
         match event:
             case events.SessionOpened():
                 self.mode, self.model = event.mode, event.model
-                lost = f"opened again; lost: {join_names(event.lost, 12)}" if event.lost else ""
                 cut_off = [_progress(id_, status="failed") for id_ in self._open]  # their outcomes come later
-                return [*cut_off, *([self._note(lost)] if lost else [])]
+                return [*cut_off, *self._notes(describe_event(event))]
             case events.SessionChanged():
                 return self._on_changed(event)
-            case events.SessionRewound() | events.SessionForked() | events.ContextCompacted():
-                return [self._note(describe_change(event))]
-            case events.Noticed(text=text):
-                return [self._note(text)]
             case _:
-                return []
+                return self._notes(describe_event(event))
 
     def _on_changed(self, event: events.SessionChanged) -> list[Update]:
         before = self.mode_id

@@ -35,7 +35,7 @@ from pinfold.events import Delta, Entry, PinfoldError, SessionId
 from pinfold.front.chat.commands.completions import list_arguments, list_commands
 from pinfold.front.chat.commands.context import ChatContext
 from pinfold.front.chat.commands.table import find_command, run_command
-from pinfold.front.chat.dialogs import Approvals, UserDialog, render_request
+from pinfold.front.chat.dialogs import Approvals, render_request
 from pinfold.front.chat.input_queue import InputQueue
 from pinfold.front.chat.renderers.code import highlight_code
 from pinfold.front.chat.renderers.event_renderer import EventRenderer
@@ -72,9 +72,9 @@ async def converse(input_queue: InputQueue, terminal: Terminal, given: Flags) ->
     return await chat.run(name)
 
 
-class Conversation(UserDialog, ChatContext):
+class Conversation(ChatContext):
     _renderer: EventRenderer
-    _place: SessionTarget
+    _target: SessionTarget
     _turns: Turns
     _approvals: Approvals
 
@@ -84,76 +84,76 @@ class Conversation(UserDialog, ChatContext):
         self._given = given
         self.status = Status()
         self._next: tuple[SessionId | None] | None = None
-        self._again: SessionTarget | None = None
+        self._reopening: SessionTarget | None = None
         """Set to reopen this session with other options."""
         self._commands: asyncio.Queue[str] = asyncio.Queue()
         self._shown = 0
         """Sequence number of the last event that was rendered."""
         self._progressed = anyio.Event()
         self._pictures: PictureMode = "auto"
-        self._brought: AttachedNotebook | None = None
+        self._notebook: AttachedNotebook | None = None
         """A notebook to show to the model with the next prompt."""
 
     async def run(self, name: str | None) -> int:
         self._write(f"Pinfold {__version__} · /help for help", "dim")
         loaded = await anyio.to_thread.run_sync(load_config)
         self._pictures = loaded.config.chat.pictures
-        place, told = await resolve_session(self._given, name, self), False
+        target, is_shown = await resolve_session(self._given, name, self), False
         before: SessionTarget | None = None
         while True:
             try:
-                await self._run_session(place, told=told)
+                await self._run_session(target, is_shown=is_shown)
             except OwnerGone:
                 if self._input_queue.leaving:
                     break
-                self._write("The process that ran the session has ended; it continues here.", "yellow")
-                place, told = replace(place, is_new=False), False
+                self._write("The process that ran the session has ended; the session continues here.", "yellow")
+                target, is_shown = replace(target, is_new=False), False
                 continue
             except PinfoldError as error:
                 if before is None:
                     raise
                 self._write(str(error), "red")
-                place, before = before, None
+                target, before = before, None
                 continue
-            if self._again is not None:
-                before, place, told = replace(place, is_new=False), self._again, True
-                self._again = None
+            if self._reopening is not None:
+                before, target, is_shown = replace(target, is_new=False), self._reopening, True
+                self._reopening = None
                 continue
-            if place.folder is None:
-                forget_scratch(place.session)
-            elif place.is_new and not self._turns.has_any:  # the session had no turn
+            if target.folder is None:
+                forget_scratch(target.session)
+            elif target.is_new and not self._turns.has_any:  # the session had no turn
                 with contextlib.suppress(PinfoldError, OSError):
-                    await anyio.to_thread.run_sync(SessionStore().remove, place.session)
+                    await anyio.to_thread.run_sync(SessionStore().remove, target.session)
             if self._next is None:
                 break
             (name,) = self._next
             self._next = before = None
-            place, told = await resolve_session(self._given, name, self), False
-        if place.folder is not None and self._turns.has_any:
-            self._write(f"Continue with: pinfold -c   or: pinfold resume {place.session}", "dim")
+            target, is_shown = await resolve_session(self._given, name, self), False
+        if target.folder is not None and self._turns.has_any:
+            self._write(f"Continue with: pinfold -c   or: pinfold resume {target.session}", "dim")
         return 0
 
     # Called by commands
 
     async def say(self, text: str) -> None:
         turn = events.new_turn_id()
-        brought, self._brought = self._brought, None
-        await self._run_turn(turn, events.Say(turn=turn, text=brought.add_to_prompt(text) if brought else text))
+        notebook, self._notebook = self._notebook, None
+        await self._run_turn(turn, events.Say(turn=turn, text=notebook.add_to_prompt(text) if notebook else text))
 
     async def switch(self, session: SessionId | None) -> None:
         self._next = (session,)
         self._input_queue.wake()
 
     async def reopen(self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None) -> None:
-        place = self._place
-        if place.folder is None:
+        target = self._target
+        if target.folder is None:
             raise ConfigError("an --ephemeral session cannot be reopened; start it with --mount or --data")
         if not isinstance(self.link, LiveSession):
             raise ConfigError("another process runs this session; end it there first")
         more = {name: given for name, given in (("data", data), ("mounts", mounts)) if given is not None}
         # The log holds the current model and mode; other flags stay as given.
-        options = replace(place.options, model=None, mode=None, git_checkpoints=None, notices=(), **more)
-        self._again = replace(place, options=options, is_new=False)
+        options = replace(target.options, model=None, mode=None, git_checkpoints=None, notices=(), **more)
+        self._reopening = replace(target, options=options, is_new=False)
         self.progress("reopening the session")
         self._input_queue.wake()
 
@@ -162,19 +162,19 @@ class Conversation(UserDialog, ChatContext):
 
     # One session
 
-    async def _run_session(self, place: SessionTarget, *, told: bool = False) -> None:
-        """Run one session until the user leaves or switches it. `told`: its past is already on the screen."""
+    async def _run_session(self, target: SessionTarget, *, is_shown: bool = False) -> None:
+        """Run one session until the user leaves or switches it. `is_shown`: its past is already on the screen."""
         self.progress("opening the session")
         async with contextlib.AsyncExitStack() as stack:
-            link = await stack.enter_async_context(place.open_link())
-            standing = await link.status()
-            past = await load_past(place, standing.seq)
-            if told:
+            link = await stack.enter_async_context(target.open_link())
+            status = await link.status()
+            past = await load_past(target, status.seq)
+            if is_shown:
                 past.forget(len(past.entries))
                 past.older = 0
-            feed = await stack.enter_async_context(link.subscribe(standing.seq))
-            self._begin(place, link, standing, past)
-            await self._tell_past(past)
+            feed = await stack.enter_async_context(link.subscribe(status.seq))
+            self._begin(target, link, status, past)
+            await self._show_past(past)
             async with background() as tasks:
                 tasks.start_soon(self._follow, feed)
                 tasks.start_soon(self._beat)
@@ -183,33 +183,33 @@ class Conversation(UserDialog, ChatContext):
                 # Load the highlighter before the first answer needs it.
                 tasks.start_soon(anyio.to_thread.run_sync, highlight_code, "print(1)", "python")
                 tasks.start_soon(self._approvals.serve)
-                self._resume(standing, link, past)
-                if place.is_new and self._given.get("notebook"):
-                    await self._run_safely(self._bring_notebook, str(self._given["notebook"]))
+                self._resume(status, link, past)
+                if target.is_new and self._given.get("notebook"):
+                    await self._run_safely(self._attach_notebook, str(self._given["notebook"]))
                 await self._work()
                 if self._next is None:
                     await self._turns.stop()
         self.transcript.live(None)
 
-    def _begin(self, place: SessionTarget, link: Link, standing: SessionStatus, past: Past) -> None:
-        self.link, self.session, self._place = link, place.session, place
-        self.workspace = Path(standing.workspace)
+    def _begin(self, target: SessionTarget, link: Link, status: SessionStatus, past: Past) -> None:
+        self.link, self.session, self._target = link, target.session, target
+        self.workspace = Path(status.workspace)
         self.renderer = self._renderer = EventRenderer(
             self.transcript, link.blob, picture=self._pictures, displays=past.displays
         )
         self.status = past.status
-        self.status.join(standing)
+        self.status.join(status)
         input_queue = self._input_queue
-        self._turns = Turns(input_queue, link, standing.turn)
+        self._turns = Turns(input_queue, link, status.turn)
         self._approvals = Approvals(input_queue, self.transcript, link.submit)
         input_queue.doing = lambda: "waiting for you" if len(self._approvals) else self._renderer.describe_activity()
         input_queue.status = self.status.line
         input_queue.at_once = self._queue_command
         self._terminal.set_completions(list_commands(self), partial(list_arguments, self), self.workspace)
-        if standing.no_model:
-            self._write(standing.no_model, "yellow")
+        if status.no_model:
+            self._write(status.no_model, "yellow")
 
-    async def _tell_past(self, past: Past) -> None:
+    async def _show_past(self, past: Past) -> None:
         if past.older:
             self._write(f"({past.older:,} earlier turns are not shown)", "dim")
         for entry in past.entries:
@@ -220,9 +220,9 @@ class Conversation(UserDialog, ChatContext):
                 self.transcript.write(*render_request(event))
             await anyio.lowlevel.checkpoint()
 
-    def _resume(self, standing: SessionStatus, link: Link, past: Past) -> None:
+    def _resume(self, status: SessionStatus, link: Link, past: Past) -> None:
         """Handle a last turn that has no end: another process runs it, or it was cut off."""
-        if standing.end != "open" or standing.turn is None:
+        if status.end != "open" or status.turn is None:
             return
         for event in past.asked.values():
             self._approvals.take(event)
@@ -230,24 +230,24 @@ class Conversation(UserDialog, ChatContext):
             self._turns.was_cut_off = True
             self._write("The last turn was cut off; type `continue` to finish it.", "yellow")
         else:
-            self._turns.mark_busy(standing.turn)
+            self._turns.mark_busy(status.turn)
 
     async def _work(self) -> None:
-        while self._next is None and self._again is None:
+        while self._next is None and self._reopening is None:
             line = await self._input_queue.line()
             if line is None:
                 return
             await self._run_safely(self._handle_line, line)
 
-    async def _bring_notebook(self, notebook: str) -> None:
-        """Attach a notebook and run its cells; the next prompt shows them to the model."""
+    async def _attach_notebook(self, path: str) -> None:
+        """Attach the notebook at `path` and run its cells; the next prompt shows them to the model."""
         from pinfold.app.clients import AttachedNotebook
 
-        brought = await anyio.to_thread.run_sync(
-            partial(AttachedNotebook, Path(notebook), run=not self._given["no_run"], say=self.tell)
+        notebook = await anyio.to_thread.run_sync(
+            partial(AttachedNotebook, Path(path), run=not self._given["no_run"], say=self.tell)
         )
-        await brought.run_cells(self.link)
-        self._brought = brought
+        await notebook.run_cells(self.link)
+        self._notebook = notebook
 
     async def _run_safely(self, what: Callable[[str], Awaitable[None]], line: str) -> None:
         """Call `what(line)` and show its errors, so that the chat goes on."""
@@ -296,9 +296,9 @@ class Conversation(UserDialog, ChatContext):
             id_ = events.new_action_id()
             await self._run_turn(id_, events.Execute(id=id_, code=words))
         elif words == "continue" and self._turns.was_cut_off:
-            standing = await self.link.status()
-            if standing.turn is not None:
-                await self._run_turn(standing.turn, events.Continue())
+            status = await self.link.status()
+            if status.turn is not None:
+                await self._run_turn(status.turn, events.Continue())
         else:
             await self.say(line)
 
@@ -314,12 +314,12 @@ class Conversation(UserDialog, ChatContext):
         """Render events, and yield regularly so that keys are handled."""
         breath = time.monotonic()
         async for item in feed:
-            await self._tell(item)
+            await self._show(item)
             if time.monotonic() - breath > _BREATH_S:
                 await anyio.lowlevel.checkpoint()
                 breath = time.monotonic()
 
-    async def _tell(self, item: Entry | Delta) -> None:
+    async def _show(self, item: Entry | Delta) -> None:
         if isinstance(item, Entry):
             self.status.take(item.event)
             if isinstance(item.event, events.UserSpoke):
@@ -328,7 +328,7 @@ class Conversation(UserDialog, ChatContext):
             await self._renderer.render(item)
         except Exception as error:  # an event that cannot be shown must not end the chat
             logger.exception("unexpected")
-            self._write(f"this could not be shown, please report it: {type(error).__name__}", "red")
+            self._write(f"an event could not be shown, please report it: {type(error).__name__}", "red")
         if isinstance(item, Entry):
             self._approvals.take(item.event)
             self._turns.take(item.event)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from itertools import groupby
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
 import anyio.from_thread
@@ -33,24 +33,6 @@ if TYPE_CHECKING:
 Report: TypeAlias = Callable[[str, int, int, str], None]
 
 
-class UserInteraction(Protocol):
-    """The part of the chat that is needed to choose and prepare a session."""
-
-    def tell(self, *lines: str) -> None: ...
-
-    def progress(self, words: str) -> None: ...
-
-    async def confirm(self, question: str) -> bool: ...
-
-    async def ask_secret(self, title: str, label: str, command: str) -> str:
-        """Ask without echo; return "" for Esc. Raises ConfigError naming `command` if the terminal cannot hide it."""
-        ...
-
-    def let_user_cancel(self) -> AbstractAsyncContextManager[None]:
-        """Let the user cancel the download in this block and leave the chat."""
-        ...
-
-
 class UserLeft(PinfoldError):
     """The user left during a download."""
 
@@ -58,6 +40,8 @@ class UserLeft(PinfoldError):
 
 
 class UserDialog:
+    """What is needed to choose and prepare a session: lines for the user, questions, and downloads."""
+
     def __init__(self, input_queue: InputQueue, transcript: Transcript) -> None:
         self._input_queue = input_queue
         self.transcript = transcript
@@ -70,6 +54,7 @@ class UserDialog:
         self._input_queue.changed()
 
     async def ask(self, question: str, keys: Mapping[str, str]) -> str:
+        """Ask a question and return the pressed key; "" for Esc."""
         return await self._input_queue.ask(KeyQuestion(presentable(question), keys)) or ""
 
     async def confirm(self, question: str) -> bool:
@@ -77,6 +62,7 @@ class UserDialog:
         return await self.ask(f"{question}?", {"y": "yes", "n": "no"}) == "y"
 
     async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str | None:
+        """Let the user choose among pairs of a value and its label; return the value, or None for Esc."""
         if not options:
             return None
         question = ChoiceQuestion(presentable(title), [presentable_line(words) for _, words in options])
@@ -84,6 +70,7 @@ class UserDialog:
         return None if answer is None else options[int(answer)][0]
 
     async def ask_secret(self, title: str, label: str, command: str) -> str:
+        """Ask without echo; return "" for Esc. Raises ConfigError naming `command` if the terminal cannot hide it."""
         if not self.transcript.steered:
             raise ConfigError(f"this terminal would show the key while you type; use: {command}")
         question = WordsQuestion(presentable(title), label, may_be_empty=False, hidden=True)
@@ -109,21 +96,15 @@ class UserDialog:
             raise UserLeft("stopped; the part that was downloaded is kept")
 
 
-async def fetch_weights(model: str, user: UserInteraction) -> None:
+async def fetch_weights(model: str, user: UserDialog) -> None:
     """Download the model's weights. Raises PinfoldError."""
-    from pinfold.app.models import Pulling, pull_model
-
-    show = _make_reporter(user)
-
-    def on_progress(pulling: Pulling) -> None:
-        of = f" of {pulling.total / 1e6:,.0f}" if pulling.total else ""
-        show(f"fetching {model}:", pulling.done, pulling.total, f"{pulling.done / 1e6:,.0f}{of} MB")
+    from pinfold.app.models import pull_model
 
     async with user.let_user_cancel():
-        await pull_model(model, on_progress)
+        await pull_model(model, make_reporter(_show_progress(user, f"{model}: ")))
 
 
-async def build_environment(workspace: Path, sandbox: str | None, model: str, user: UserInteraction) -> None:
+async def build_environment(workspace: Path, sandbox: str | None, model: str, user: UserDialog) -> None:
     """Build the Python environment of a new session if it is needed and missing."""
     from pinfold.app.session import BUILDING, build_for_session, packages_to_build
 
@@ -136,7 +117,7 @@ async def build_environment(workspace: Path, sandbox: str | None, model: str, us
             user.tell(problem)
 
 
-async def offer_extra(name: str, user: UserInteraction) -> bool:
+async def offer_extra(name: str, user: UserDialog) -> bool:
     """Ask to install an extra; True if it was installed. Raises ExtraFailed."""
     from pinfold.app.models import EXTRAS, add_extras, installation
 
@@ -150,7 +131,7 @@ async def offer_extra(name: str, user: UserInteraction) -> bool:
     return True
 
 
-async def ask_for_key(model: str, calling: CallOptions, user: UserInteraction) -> bool:
+async def ask_for_key(model: str, calling: CallOptions, user: UserDialog) -> bool:
     """Ask for the provider's key if it is missing, and store it. False if the user gave none. Raises PinfoldError."""
     from pinfold.app.models import is_usable
     from pinfold.app.trust import Secrets
@@ -172,16 +153,17 @@ async def ask_for_key(model: str, calling: CallOptions, user: UserInteraction) -
     return True
 
 
-def _make_reporter(user: UserInteraction) -> Report:
+def _show_progress(user: UserDialog, what: str = "") -> Report:
+    """Return a function that shows progress in the status line, after the words `what`."""
     left = TimeLeft()
     return lambda words, done, total, counted: user.progress(
-        f"{words} {counted}{left.after(words, done, total)}".rstrip()
+        f"{what}{words} {counted}{left.after(words, done, total)}".rstrip()
     )
 
 
-def _report_from_thread(user: UserInteraction) -> Callable[[Progress], None]:
+def _report_from_thread(user: UserDialog) -> Callable[[Progress], None]:
     """Return a progress reporter for a worker thread; it also ends the thread once that is cancelled."""
-    show = _make_reporter(user)
+    show = _show_progress(user)
 
     def report(words: str, done: int, total: int, counted: str) -> None:
         anyio.from_thread.check_cancelled()
@@ -294,7 +276,7 @@ class Approvals:
 
     def _title(self, words: str) -> str:
         more = len(self._waiting) - 1
-        return f"{words} ({more} more wait{'s' if more == 1 else ''})" if more > 0 else words
+        return f"{words} ({more} more waiting)" if more > 0 else words
 
 
 def _decision(

@@ -90,7 +90,7 @@ class Frame:
         self.input_queue = input_queue
         self.completing = ChatCompleter()
         self.pastes = Pastes()
-        self._pen = stdout_writer()
+        self._writer = stdout_writer()
         self._buffer = Buffer(
             multiline=True,
             completer=self.completing,
@@ -99,10 +99,10 @@ class Frame:
             enable_history_search=False,
             on_text_insert=lambda _: input_queue.note_key(),
         )
-        self._view = PromptView(input_queue, self.pastes, self._pen.get_size)
+        self._view = PromptView(input_queue, self.pastes, self._writer.get_size)
         self._app = self._application()
-        self._pen.region, self._pen.wrapped = self._region, self._count_wrapped_rows
-        self._pen.lost = input_queue.leave
+        self._writer.region, self._writer.wrapped = self._region, self._count_wrapped_rows
+        self._writer.lost = input_queue.leave
         self._pending: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
         self._beat_at = 0.0
@@ -151,7 +151,7 @@ class Frame:
             editing_mode=EditingMode.EMACS,
             erase_when_done=True,
             color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
-            output=self._pen,
+            output=self._writer,
             after_render=self._on_drawn,
         )
         app.key_processor.after_key_press += self._echo
@@ -163,11 +163,11 @@ class Frame:
 
     @property
     def columns(self) -> int:
-        return self._pen.get_size().columns
+        return self._writer.get_size().columns
 
     @property
     def rows(self) -> int:
-        return self._pen.get_size().rows
+        return self._writer.get_size().rows
 
     def append(self, text: str) -> None:
         self._pending.append(text)
@@ -237,27 +237,27 @@ class Frame:
     def _put(self, text: str) -> None:
         app = self._app
         if not app.is_running or app.context is None:
-            self._pen.write_raw(text.replace("\n", "\r\n"))
-            self._pen.flush()
+            self._writer.write_raw(text.replace("\n", "\r\n"))
+            self._writer.flush()
         elif app.is_away:
             if text:
                 self._pending.insert(0, text)
                 self._flush_soon()
         else:
-            with self._pen.hold_output():
+            with self._writer.hold_output():
                 if text or self._shrunk:
                     self._shrunk = False
                     app.renderer.erase()
-                    self._pen.write_raw(text.replace("\n", "\r\n"))
+                    self._writer.write_raw(text.replace("\n", "\r\n"))
                 app.context.copy().run(self._draw)
 
     def _region(self) -> int:
         screen, drawn = self._app.renderer.last_rendered_screen, self._drawn_at
-        return screen.height if screen is not None and drawn == self._pen.get_size() else 0
+        return screen.height if screen is not None and drawn == self._writer.get_size() else 0
 
     def _count_wrapped_rows(self) -> int:
         """Rows above the cursor that rewrapping added, in terminals that rewrap."""
-        screen, drawn, now = self._app.renderer.last_rendered_screen, self._drawn_at, self._pen.get_size()
+        screen, drawn, now = self._app.renderer.last_rendered_screen, self._drawn_at, self._writer.get_size()
         if screen is None or drawn is None or now.columns >= drawn.columns or not _REFLOWS & os.environ.keys():
             return 0
         cursor = screen.get_cursor_position(self._app.layout.current_window)
@@ -284,11 +284,11 @@ class Frame:
         now = time.monotonic()
         if now - self._echoed_at > _BEAT_S / 4 and self._app.is_running and not self._app.is_away:
             self._echoed_at = now
-            with self._pen.hold_output():
+            with self._writer.hold_output():
                 self._draw()
 
     def _on_drawn(self, _: object = None) -> None:
-        self._drawn_at = self._pen.get_size()
+        self._drawn_at = self._writer.get_size()
         if not self._pending:  # a question counts as shown only after the text above it
             self.input_queue.on_drawn()
 

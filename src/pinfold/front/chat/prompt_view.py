@@ -86,10 +86,10 @@ class ThrottledApplication(Application[None]):
 
 
 def stdout_writer() -> TerminalWriter:
-    pen = cast("TerminalWriter", TerminalWriter.from_pty(sys.stdout, term=os.environ.get("TERM")))
+    writer = cast("TerminalWriter", TerminalWriter.from_pty(sys.stdout, term=os.environ.get("TERM")))
     # Do not ask for the cursor's position: a late answer would end up in the shell.
-    pen.enable_cpr = False
-    return pen
+    writer.enable_cpr = False
+    return writer
 
 
 SPIN_S = 0.1

@@ -31,7 +31,7 @@ from pinfold.app import (
 from pinfold.app.clients import build_history
 from pinfold.app.models import extra_for, is_usable, missing_modules
 from pinfold.events import Entry, SessionId
-from pinfold.front.chat.dialogs import UserInteraction, ask_for_key, build_environment, fetch_weights, offer_extra
+from pinfold.front.chat.dialogs import UserDialog, ask_for_key, build_environment, fetch_weights, offer_extra
 from pinfold.front.chat.status_line import Status
 from pinfold.front.flags import Flags, flags_of, mount_settings
 from pinfold.front.pages import SERVER_KINDS
@@ -76,7 +76,7 @@ class Past(Struct, kw_only=True):
         self.entries = self.entries[count:]
 
 
-async def resolve_session(given: Flags, name: str | None, user: UserInteraction) -> SessionTarget:
+async def resolve_session(given: Flags, name: str | None, user: UserDialog) -> SessionTarget:
     """Find the session named `name`, or prepare a new one for None. Raises PinfoldError."""
     if name is None:
         await _ask_trust(given["workspace"] or current_folder(), user)
@@ -97,7 +97,7 @@ async def resolve_session(given: Flags, name: str | None, user: UserInteraction)
     return replace(place, options=options)
 
 
-async def _ask_trust(workspace: Path, user: UserInteraction) -> None:
+async def _ask_trust(workspace: Path, user: UserDialog) -> None:
     """Ask once whether to follow the folder's instructions; ask again when they change."""
     from pinfold.app.trust import question, trust
 
@@ -134,7 +134,7 @@ def _resolve_target(given: Flags, name: str | None) -> SessionTarget:
     return SessionTarget(session=session, folder=folder, options=options, is_new=name is None)
 
 
-async def _choose_model(user: UserInteraction) -> str:
+async def _choose_model(user: UserDialog) -> str:
     """Show what was found, and ask only if text would leave this machine."""
     from pinfold.app.diagnostics import agree_on_model, detect_setup
 
@@ -177,7 +177,7 @@ ROWS = 24
 _LABEL = 16
 _ISOLATION = {
     "namespaces": "full isolation (namespaces), verified in each session",
-    "landlock": "lite isolation (landlock), as user namespaces are not allowed: pinfold doctor",
+    "landlock": "lite isolation (landlock), because user namespaces are not allowed; see pinfold doctor",
     "none": "no isolation available: pinfold doctor says why",
     "unknown": "verified when the first code runs",
 }
@@ -199,8 +199,8 @@ def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
         offers = ", needs a key" if server.needs_key else f": {models}"
         yield "" if place else "model servers", f"{SERVER_KINDS[server.kind]} at {server.base_url}{offers}"
     if found.builtin:
-        there = "here" if found.builtin_here else f"not here yet, {found.builtin_size}: pinfold model pull builtin"
-        yield "built-in model", f"{found.builtin}, {there}"
+        missing = f"not downloaded yet, {found.builtin_size}: pinfold model pull builtin"
+        yield "built-in model", f"{found.builtin}, {'downloaded' if found.builtin_here else missing}"
     keys = [f"{key.variable} ({key.provider})" for key in found.keys]
     yield "keys", join_names(keys, 4) if keys else "no provider key is set"
     chosen = "" if found.sandbox == "auto" else f"{found.sandbox}, as configured; "

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from pinfold.app import SessionStatus
 from pinfold.events import ActionFinished, ContextCompacted, Event, ModelReplied, SessionChanged, SessionOpened, Usage
+from pinfold.front.pages import cut_start
 from pinfold.front.progress import short
 from pinfold.text import abbreviate_home, presentable_line
 
@@ -26,13 +27,13 @@ class Status(Struct):
     filled: int = 0
     """Tokens in the context at the model's last reply."""
 
-    def join(self, standing: SessionStatus) -> None:
+    def join(self, status: SessionStatus) -> None:
         """Update from the owner's status, which is more accurate than the log."""
-        self.model = standing.model or self.model
-        self.mode = standing.mode or self.mode
-        self.sandbox = standing.sandbox or self.sandbox
-        self.context = standing.context
-        self.folder = standing.workspace or self.folder
+        self.model = status.model or self.model
+        self.mode = status.mode or self.mode
+        self.sandbox = status.sandbox or self.sandbox
+        self.context = status.context
+        self.folder = status.workspace or self.folder
 
     def take(self, event: Event) -> None:
         match event:
@@ -74,17 +75,12 @@ class Status(Struct):
         rest = " · ".join(filter(None, (self.mode, tokens, cost, self._share(), sandbox)))
         room = columns - len(rest) - _NAME - 7
         if self.folder and room >= _NAME:
-            rest += f" · {_last(abbreviate_home(self.folder), room)}"
+            rest += f" · {cut_start(abbreviate_home(self.folder), room)}"
         rest = presentable_line(rest)
-        model = _last(presentable_line(self.model), max(_NAME, columns - len(rest) - 4))
+        model = cut_start(presentable_line(self.model), max(_NAME, columns - len(rest) - 4))
         return f"{model} · {rest}" if model else rest
 
     def _share(self) -> str:
         if not self.context:
             return f"{short(self.filled)} of context" if self.filled else ""
         return f"{min(1.0, self.filled / self.context):.0%} of {short(self.context)}"
-
-
-def _last(name: str, limit: int) -> str:
-    """Shorten `name` at its beginning, since names of models differ at the end."""
-    return name if len(name) <= limit else "…" + name[1 - limit :]

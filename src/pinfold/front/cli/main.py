@@ -14,19 +14,19 @@ import click
 
 from pinfold import __version__
 
-_YOUNG = 10_000
+_NEW_OBJECTS = 10_000
 """Number of new objects after which the garbage collector runs."""
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 _COMMANDS = {
     "chat": ("chat", "Chat with the agent. `pinfold` alone does the same."),
     "run": ("run", "Do one task and print the answer; never asks."),
     "exec": ("exec", "Run Python in a sandboxed session, without a model."),
-    "batch": ("batch", "Do many tasks from a file, some at a time."),
-    "queue": ("queue", "Tasks that wait their turn: add, list, run, cancel."),
+    "batch": ("batch", "Do the tasks in a file, several at a time."),
+    "queue": ("queue", "Queue tasks for later: add, list, run, cancel."),
     "attach": ("queue", "Follow what a session is doing, until its turn ends."),
-    "memory": ("memory", "Notes the agent keeps: list, search, show, edit, forget, export."),
+    "memory": ("memory", "Manage the agent's notes: list, search, show, edit, forget, export."),
     "sessions": ("sessions", "List, show, rename and remove sessions."),
-    "checkpoint": ("rewind", "Git checkpoints of a session: on, off, list, restore."),
+    "checkpoint": ("rewind", "Make git checkpoints of a session: on, off, list, restore."),
     "resume": ("run", "Continue a session."),
     "undo": ("rewind", "Undo what the last cell did to variables and files."),
     "redo": ("rewind", "Reverse the last undo."),
@@ -43,15 +43,15 @@ _COMMANDS = {
     "model": ("installation", "List, download and serve local models."),
     "env": ("installation", "Build and show the Python environment cells run in."),
     "extras": ("installation", "List and install optional parts of Pinfold."),
-    "skill": ("skill", "Skills: instructions and functions the agent can use."),
+    "skill": ("skill", "Manage skills: instructions and functions for the agent."),
     "trust": ("trust", "Let the agent follow a folder's instructions."),
-    "mcp": ("mcp", "MCP servers: list, add, remove, trust, call."),
+    "mcp": ("mcp", "Manage MCP servers: list, add, remove, trust, call."),
     "secret": ("trust", "Store secrets for tools and requests."),
     "policy": ("trust", "Explain what the policy allows, asks or denies."),
     "demo": ("demo", "See what Pinfold does: a recorded model, a real sandbox."),
     "bench": ("diagnostics", "Run a benchmark (in a checkout of Pinfold)."),
     "config": ("configuration", "Show and change the configuration."),
-    "completion": ("completion", "Shell completion for bash, zsh or fish."),
+    "completion": ("completion", "Print the completion script for bash, zsh or fish."),
 }
 """Module and line of help of each command."""
 
@@ -80,7 +80,7 @@ class _Lazy(click.Group):
         module = import_module(f"pinfold.front.cli.commands.{_COMMANDS[cmd_name][0]}")
         # Everything loaded so far stays loaded, so the garbage collector need not scan it.
         gc.freeze()
-        gc.set_threshold(_YOUNG)
+        gc.set_threshold(_NEW_OBJECTS)
         gc.enable()
         command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         if not ctx.resilient_parsing:
@@ -156,10 +156,10 @@ def run_command_line(args: list[str] | None = None) -> None:
     except Exception as error:  # noqa: BLE001 - the last handler there is
         code = 130 if _was_interrupted(error) else _report(error)
     code = code if isinstance(code, int) else 0
-    sys.exit(_say_last_words() or code)
+    sys.exit(_print_closing_notices() or code)
 
 
-def _say_last_words() -> int:
+def _print_closing_notices() -> int:
     """Print what a session reported while closing; 1 if the workspace is not as promised."""
     if "pinfold.app.session.protected_files" not in sys.modules:
         return 0
@@ -173,10 +173,10 @@ def _say_last_words() -> int:
 
 def _was_interrupted(error: BaseException) -> bool:
     """True if Ctrl-C caused the error; during an import it only becomes the cause of another error."""
-    seen: BaseException | None = error
-    while seen is not None and not isinstance(seen, KeyboardInterrupt):
-        seen = seen.__cause__ or seen.__context__
-    return seen is not None
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
 
 
 def _report(error: Exception) -> int:
@@ -193,7 +193,7 @@ def _report(error: Exception) -> int:
         # Pinfold's own output failed: its reader is gone, or the disk is full.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if error.errno != errno.EPIPE:
-            _complain(f"the output could not be written: {error.strerror}")
+            _complain(f"cannot write the output: {error.strerror}")
         return 1
     import logging
 

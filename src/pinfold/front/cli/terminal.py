@@ -71,10 +71,15 @@ def agrees(question: str) -> bool:
     return click.confirm(presentable_line(question), err=True)
 
 
-def confirm(question: str, look: str = "look at it first") -> None:
-    """Ask, and raise Abort unless the user agrees."""
+def confirm(question: str, look: str = "look at it first", *, yes: bool) -> None:
+    """Ask, unless `yes` is the answer already. Raises Abort if the user does not agree.
+
+    `look` says what to do first where there is no terminal.
+    """
+    if yes:
+        return
     if not is_terminal(sys.stdin):
-        raise click.UsageError(f"there is no terminal to ask on; {look}, then use --yes")
+        raise click.UsageError(f"cannot ask without a terminal; {look}, then use --yes")
     if not agrees(question):
         raise click.Abort
 

@@ -26,7 +26,7 @@ FIRST_BYTE_S = 3.0
 _PROMPT = 1 << 20
 _STDIN = "-"
 _SHOWN = 2000
-_ALLOWED = "it needs your approval, which cannot be asked for here; `--mode full` allows it"
+_DENIED = "denied: this needs your approval, and `pinfold exec` cannot ask; `--mode full` allows it"
 
 
 def prompt_from(prompt: str | None, file: str | None) -> str:
@@ -53,22 +53,22 @@ def prompt_from(prompt: str | None, file: str | None) -> str:
 class TurnInput:
     """Input that comes with the prompt: `data` for the session, `text` and pictures for the model."""
 
-    def __init__(self, prompt: str, data: Sequence[str], attach: Sequence[str], *, beside: bool) -> None:
-        """`beside`: True if the prompt did not come from standard input, so data may come from it."""
+    def __init__(self, prompt: str, data: Sequence[str], attach: Sequence[str], *, stdin_is_data: bool) -> None:
+        """`stdin_is_data`: True if the prompt did not come from standard input, so data may come from it."""
         files = [file for file in attach if file != _STDIN]
         self.data: dict[str, Path] | None = dict(check_paths(parse_named_paths([*data, *files]))) or None
         self._attached = check_paths(parse_named_paths(files))
         self._waits = _STDIN in attach
-        if self._waits and not beside:
+        if self._waits and not stdin_is_data:
             raise click.UsageError("standard input is the PROMPT; it cannot be attached too")
-        self._beside = beside
+        self._stdin_is_data = stdin_is_data
         self._pictures: tuple[Path, ...] = ()
         self._piped: Path | None = None
         self.text = prompt
 
     def read_stdin(self, folder: Path) -> None:
         """Save piped data in `folder`, and add the attachments. Raises UsageError, PinfoldError."""
-        stdin = self._wait_for_stdin() if self._beside else None
+        stdin = self._wait_for_stdin() if self._stdin_is_data else None
         if stdin is None and not self._attached:
             return
         from pinfold.app.clients import collect_attachments, refuse_reserved_name, save_stdin
@@ -229,7 +229,7 @@ class Streams:
             case events.Noticed() | events.SessionOpened():
                 show_notice(item)
             case events.ApprovalDecided(by="nobody"):
-                write(sys.stderr, f"pinfold: {_ALLOWED}\n")
+                write(sys.stderr, f"pinfold: {_DENIED}\n")
             case ActionFinished(id=id_, value=value, error=error, outcome=outcome, notices=notices) if id_ == self.cell:
                 for notice in notices:
                     write(sys.stderr, f"pinfold: {presentable(notice)}\n")

@@ -31,13 +31,13 @@ NAMED = "mcp:"
 
 
 class Calls:
-    def __init__(self, offering: ClientSessions, *, with_agent: bool) -> None:
-        self._offering = offering
+    def __init__(self, client_sessions: ClientSessions, *, with_agent: bool) -> None:
+        self._client_sessions = client_sessions
         self._own: dict[str, SessionId] = {}
         """The default session of each client."""
         self._finding = anyio.Lock()
-        everything = (*schemas.SANDBOX, schemas.AGENT) if with_agent else schemas.SANDBOX
-        self._declared = {one.name: one for one in everything}
+        declared = (*schemas.SANDBOX, schemas.AGENT) if with_agent else schemas.SANDBOX
+        self._declared = {one.name: one for one in declared}
 
     @property
     def tools(self) -> list[Tool]:
@@ -51,7 +51,7 @@ class Calls:
         if known is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {first_line(name, 80)}")
         try:
-            given = events.convert(arguments, known.takes)
+            given = events.convert(arguments, known.arguments)
         except msgspec.ValidationError as error:
             return failure(f"wrong arguments for {name}: {error}")
         do = cast(_Do, getattr(self, f"_{name}"))
@@ -63,21 +63,21 @@ class Calls:
     async def forget(self, client: str) -> None:
         """Release what is kept for a client that has gone."""
         self._own.pop(client, None)
-        await self._offering.forget(client)
+        await self._client_sessions.forget(client)
 
     # --- one method for each tool
 
     async def _run_python(self, client: Client, given: schemas.RunPython) -> CallToolResult:
-        offered = await self._session(client, given.session)
+        session = await self._session(client, given.session)
         async with progress(client.context) as say:
-            ran = await offered.run(given.code, timeout_s=given.timeout_s, approve=client.approve, on_output=say)
-        structure = _cell(offered, ran)
-        return result(_format_result(offered, ran), structure, displays=ran.displays, failed=ran.end.outcome != "ok")
+            ran = await session.run(given.code, timeout_s=given.timeout_s, approve=client.approve, on_output=say)
+        structure = _cell(session, ran)
+        return result(_format_result(session, ran), structure, displays=ran.displays, failed=ran.end.outcome != "ok")
 
     async def _fork(self, client: Client, given: schemas.Fork) -> CallToolResult:
-        offered = await self._session(client, given.session)
-        other = await self._offering.fork(offered, f"{offered.title} (fork)")
-        return result(f"{other.id} continues from where {offered.id} is.", _describe_session(other))
+        session = await self._session(client, given.session)
+        other = await self._client_sessions.fork(session, f"{session.title} (fork)")
+        return result(f"{other.id} continues from where {session.id} is.", _describe_session(other))
 
     async def _undo(self, client: Client, given: schemas.UndoArguments) -> CallToolResult:
         return await self._apply_rewind(client, given.session, events.Undo(to=given.to, what=given.what))
@@ -88,62 +88,62 @@ class Calls:
     async def _apply_rewind(
         self, client: Client, name: str | None, command: events.Undo | events.Redo
     ) -> CallToolResult:
-        offered = await self._session(client, name)
-        done = await offered.rewind(command)
-        structure = _fill(schemas.RewoundResult, done, session=offered.id)
+        session = await self._session(client, name)
+        done = await session.rewind(command)
+        structure = _fill(schemas.RewoundResult, done, session=session.id)
         return result(rewound_in_words(done), structure)
 
     async def _variables(self, client: Client, given: schemas.Variables) -> CallToolResult:
-        offered = await self._session(client, given.session)
-        there = await offered.variables()
+        session = await self._session(client, given.session)
+        there = await session.variables()
         lines = [f"{one.name}: {one.type}{f' {one.shape}' if one.shape else ''}" for one in there]
-        structure = schemas.VariablesResult(session=offered.id, variables=there)
+        structure = schemas.VariablesResult(session=session.id, variables=there)
         return result("\n".join(lines) or "(no variables)", structure)
 
     async def _get_file(self, client: Client, given: schemas.GetFile) -> CallToolResult:
-        offered = await self._session(client, given.session)
-        data = await offered.get(given.path, approve=client.approve)
+        session = await self._session(client, given.session)
+        data = await session.get(given.path, approve=client.approve)
         text = _text(data)
         encoded = base64.b64encode(data).decode() if text is None else None
-        structure = schemas.FileResult(session=offered.id, path=given.path, size=len(data), text=text, base64=encoded)
+        structure = schemas.FileResult(session=session.id, path=given.path, size=len(data), text=text, base64=encoded)
         if text is None or len(text) > _SHOWN:
             text = f"[{given.path}: {len(data):,} bytes, in the structured result]"
         return result(text, structure)
 
     async def _put_file(self, client: Client, given: schemas.PutFile) -> CallToolResult:
-        offered = await self._session(client, given.session)
-        written = await offered.put(given.path, content=given.content, encoded=given.base64, approve=client.approve)
-        return result(written, schemas.PutResult(session=offered.id, written=written))
+        session = await self._session(client, given.session)
+        written = await session.put(given.path, content=given.content, encoded=given.base64, approve=client.approve)
+        return result(written, schemas.PutResult(session=session.id, written=written))
 
     async def _sessions(self, client: Client, _: schemas.ListSessions) -> CallToolResult:
-        there = tuple(map(_describe_session, self._offering.list_for(client.key)))
+        there = tuple(map(_describe_session, self._client_sessions.list_for(client.key)))
         lines = [f"{one.session}  {one.title}{'  (busy)' if one.busy else ''}" for one in there]
         return result("\n".join(lines) or "(no sessions)", schemas.SessionsResult(sessions=there))
 
     async def _open_session(self, client: Client, given: schemas.OpenSession) -> CallToolResult:
         if given.name is None:
-            offered = await self._offering.open(f"{OWN} {client.name}, another")
-            return result(f"{offered.id} is open.", _describe_session(offered))
+            session = await self._client_sessions.open(f"{OWN} {client.name}, another")
+            return result(f"{session.id} is open.", _describe_session(session))
         title = f"{NAMED}{given.name}"
         async with self._finding:
-            offered = self._offering.find(title, client.key) or await self._offering.resume(title, title)
-            offered = offered or await self._offering.open(title)
-        return result(f"{offered.id} is open as {given.name!r}.", _describe_session(offered))
+            session = self._client_sessions.find(title, client.key) or await self._client_sessions.resume(title, title)
+            session = session or await self._client_sessions.open(title)
+        return result(f"{session.id} is open as {given.name!r}.", _describe_session(session))
 
     async def _close_session(self, client: Client, given: schemas.CloseSession) -> CallToolResult:
-        offered = self._require_session(given.session, client)
-        about = _describe_session(offered)
-        await self._offering.close(offered)
-        return result(f"{offered.id} is closed.", about)
+        session = self._require_session(given.session, client)
+        about = _describe_session(session)
+        await self._client_sessions.close(session)
+        return result(f"{session.id} is closed.", about)
 
     async def _ask(self, client: Client, given: schemas.Ask) -> CallToolResult:
-        offered = await self._session(client, given.session)
+        session = await self._session(client, given.session)
         async with progress(client.context) as say:
-            answer, displays = await offered.ask(
+            answer, displays = await session.ask(
                 given.prompt, approve=client.approve, on_event=partial(_report_activity, say)
             )
         structure = schemas.AskResult(
-            session=offered.id,
+            session=session.id,
             text=answer.text,
             input_tokens=answer.usage.input_tokens,
             output_tokens=answer.usage.output_tokens,
@@ -160,20 +160,20 @@ class Calls:
         """Return the client's default session; open one if there is none."""
         async with self._finding:
             own = self._own.get(client.key) if client.key else None
-            offered = self._offering.find(own, client.key) if own else None
+            session = self._client_sessions.find(own, client.key) if own else None
             title = f"{OWN} {client.name}"
-            if own and offered is None:  # it was closed meanwhile
-                offered = await self._offering.resume(own, title, client.key)
-            offered = offered or await self._offering.open(title, client.key or ANYONE)
+            if own and session is None:  # it was closed meanwhile
+                session = await self._client_sessions.resume(own, title, client.key)
+            session = session or await self._client_sessions.open(title, client.key or ANYONE)
             if client.key:
-                self._own[client.key] = offered.id
+                self._own[client.key] = session.id
                 if len(self._own) > _REMEMBERED:  # clients that left without notice
                     del self._own[next(iter(self._own))]
-        return offered
+        return session
 
     def _require_session(self, name: str, client: Client) -> ClientSession:
         for wanted in (name, f"{NAMED}{name}"):
-            if found := self._offering.find(wanted, client.key):
+            if found := self._client_sessions.find(wanted, client.key):
                 return found
         raise NoSuchSession(f"no session {name!r} here; `sessions` lists them, `open_session` opens one")
 
@@ -192,22 +192,25 @@ def _fill(kind: type[_Result], source: object, **fields: object) -> _Result:
     return kind(**fields, **rest)
 
 
-def _cell(offered: ClientSession, ran: CellResult) -> schemas.CellResult:
+def _cell(session: ClientSession, ran: CellResult) -> schemas.CellResult:
     names = _fill(schemas.VariableNames, ran.end.variables or schemas.VariableNames())
     more = {"displays": tuple(map(tuple, ran.displays)), "status": ran.end.outcome, "variables": names}
     printed = {"cell": ran.cell, "stdout": ran.stdout, "stderr": ran.stderr, "notices": ran.notices}
-    return _fill(schemas.CellResult, ran.end, session=offered.id, **more, **printed)
+    return _fill(schemas.CellResult, ran.end, session=session.id, **more, **printed)
 
 
-def _format_result(offered: ClientSession, ran: CellResult) -> str:
+def _format_result(session: ClientSession, ran: CellResult) -> str:
     # The observation names read_file for cut outputs; clients have get_file instead.
     text = ran.end.observation.replace('read_file("blob:', 'get_file("blob:')
-    return f"{text.rstrip()}\n[session {offered.id}, cell {ran.cell}]" if ran.cell == 1 else text
+    return f"{text.rstrip()}\n[session {session.id}, cell {ran.cell}]" if ran.cell == 1 else text
 
 
-def _describe_session(offered: ClientSession) -> schemas.SessionResult:
+def _describe_session(session: ClientSession) -> schemas.SessionResult:
     return schemas.SessionResult(
-        session=offered.id, title=offered.title, workspace=offered.workspace, busy=bool(offered.busy)
+        session=session.id,
+        title=session.title,
+        workspace=session.workspace,
+        busy=bool(session.busy),
     )
 
 

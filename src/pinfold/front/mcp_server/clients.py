@@ -33,7 +33,7 @@ _ANSWER_S = 600.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
     key: str
-    """Identifies the client; empty if clients cannot be told apart."""
+    """Identifies the client; empty if clients cannot be has_news apart."""
     name: str
     context: Context
 
@@ -95,20 +95,20 @@ async def progress(context: Context) -> AsyncGenerator[Callable[[str], None]]:
     if not (context.meta and "progress_token" in context.meta):
         yield lambda _: None
         return
-    last, told = "", anyio.Event()
+    last, has_news = "", anyio.Event()
 
     def say(text: str) -> None:
         nonlocal last
         lines = text.strip().splitlines()
         last = presentable_line(lines[-1])[:_LINE] if lines else last
-        told.set()
+        has_news.set()
 
     async def report() -> None:
-        nonlocal told
+        nonlocal has_news
         count = 0
         while True:
-            await told.wait()
-            told, count = anyio.Event(), count + 1
+            await has_news.wait()
+            has_news, count = anyio.Event(), count + 1
             await context.session.report_progress(count, None, last)
             await anyio.sleep(_EVERY_S)
 
@@ -138,21 +138,21 @@ class _Anything(BaseModel):
 
 class ClientPeer:
     def __init__(self) -> None:
-        self._under_way: list[Context] = []
+        self._open_requests: list[Context] = []
         self._last: Context | None = None
 
     @contextmanager
     def track_request(self, context: Context) -> Generator[None]:
         """Relate to this request what a server sends meanwhile, because the protocol does not name the request."""
-        self._under_way.append(context)
+        self._open_requests.append(context)
         self._last = context
         try:
             yield
         finally:
-            self._under_way.remove(context)
+            self._open_requests.remove(context)
 
     async def on_request(self, method: str, params: Mapping[str, Json] | None) -> dict[str, Json]:
-        context = self._under_way[-1] if self._under_way else None
+        context = self._open_requests[-1] if self._open_requests else None
         if context is None or not context.session.can_send_request:
             raise MCPError(code=METHOD_NOT_FOUND, message=f"the client cannot be asked for {method} now")
         answer = await context.session.send_request(
@@ -164,7 +164,7 @@ class ClientPeer:
 
     async def on_notification(self, method: str, params: Mapping[str, Json] | None) -> None:
         message = _message(method, params)
-        context = self._under_way[-1] if self._under_way else None
+        context = self._open_requests[-1] if self._open_requests else None
         if context is not None and method not in _TO_ALL:
             await context.session.send_notification(message, related_request_id=context.request_id)
         elif self._last is not None:
@@ -172,7 +172,7 @@ class ClientPeer:
 
     async def on_resumed(self) -> None:
         """End the client's streams for it to resume, because a server did so with its own."""
-        for context in self._under_way:
+        for context in self._open_requests:
             if context.close_sse_stream is not None:
                 await context.close_sse_stream()
 

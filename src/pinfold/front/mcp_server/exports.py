@@ -26,19 +26,19 @@ Wire: TypeAlias = Mapping[str, Json]
 Answer: TypeAlias = dict[str, Json]
 _Handler: TypeAlias = Callable[[Context], Awaitable[object]]
 TITLE = "mcp exports"
-BETWEEN = "__"
+SEPARATOR = "__"
 """Separates a server's name from its tool or prompt."""
 _ENVELOPE = "io.modelcontextprotocol/"
-_LIST: Wire = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+_LIST_FIELDS: Wire = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 """Fields of every combined list."""
-_US: Wire = {"name": "pinfold", "version": __version__}
+_PINFOLD: Wire = {"name": "pinfold", "version": __version__}
 
 
 class _Params(RequestParams):
     model_config = ConfigDict(extra="allow")
 
 
-class _Said(NotificationParams):
+class _NotificationParams(NotificationParams):
     model_config = ConfigDict(extra="allow")
 
 
@@ -71,8 +71,8 @@ class _Call:
 class Exports:
     """Exports the user's servers `names`, or all for `*`. `plain`: their tools and prompts keep their names."""
 
-    def __init__(self, offering: ClientSessions, calls: Calls, names: tuple[str, ...], *, plain: bool) -> None:
-        self._offering = offering
+    def __init__(self, client_sessions: ClientSessions, calls: Calls, names: tuple[str, ...], *, plain: bool) -> None:
+        self._client_sessions = client_sessions
         self._calls = calls
         self._wanted = names
         self._plain = plain
@@ -85,37 +85,37 @@ class Exports:
         self._seen: dict[str, Line] = {}
         """The latest connection to each server."""
 
-    async def look(self) -> None:
+    async def start_servers(self) -> None:
         """Start the servers and read what they offer. Raises PinfoldError."""
-        upstream = await self._upstream_of_all()
+        upstream = await self._shared_upstream()
         self._names = upstream.names if self._wanted == ("*",) else self._wanted
         if unknown := [name for name in self._names if name not in upstream.names]:
-            there = ", ".join(upstream.names) or "none is configured"
-            raise ConfigError(f"there is no MCP server {unknown[0]!r} to export; there is: {there}")
+            there = f"export one of {', '.join(upstream.names)}" if upstream.names else "none is configured"
+            raise ConfigError(f"there is no MCP server {unknown[0]!r} to export; {there}")
         if self._plain and len(self._names) != 1:
             raise ConfigError("--plain-names needs exactly one exported server, so that names cannot clash")
         for name in self._names:
-            await self._line_of_all(upstream, name)
+            await self._shared_line(upstream, name)
 
-    async def _upstream_of_all(self) -> Upstream:
+    async def _shared_upstream(self) -> Upstream:
         if self._shared is None or self._shared.session.gone.is_set():
-            self._shared = Upstream(await self._offering.open(TITLE, TITLE))
+            self._shared = Upstream(await self._client_sessions.open(TITLE, TITLE))
         return self._shared
 
-    async def _line_of_all(self, upstream: Upstream, name: str) -> Line:
+    async def _shared_line(self, upstream: Upstream, name: str) -> Line:
         """Return a shared connection, with the newer protocol if the server has it."""
-        nobody = RequestPeer()
-        speech = ClientHello(version=LATEST_MODERN_VERSION, client=_US, capabilities={})
+        no_client = RequestPeer()
+        hello = ClientHello(version=LATEST_MODERN_VERSION, client=_PINFOLD, capabilities={})
         if name in self._modern or name not in self._seen:
             try:
-                self._modern[name] = self._seen[name] = await upstream.get_lasting_line(name, speech, nobody)
+                self._modern[name] = self._seen[name] = await upstream.get_lasting_line(name, hello, no_client)
                 return self._seen[name]
             except (MCPError, PinfoldError):
                 if name in self._modern:
                     raise
-        speech = ClientHello(version=LATEST, client=_US, capabilities={})
+        hello = ClientHello(version=LATEST, client=_PINFOLD, capabilities={})
         try:
-            self._seen[name] = await upstream.get_lasting_line(name, speech, nobody)
+            self._seen[name] = await upstream.get_lasting_line(name, hello, no_client)
         except MCPError as error:
             raise ConfigError(f"{name} cannot be exported: {error.error.message}") from error
         return self._seen[name]
@@ -161,7 +161,7 @@ class Exports:
             handlers["subscriptions/listen"] = self._listen
         for method, handler in handlers.items():
             server.add_request_handler(method, _Params, _with_protocol_errors(handler))
-        server.add_notification_handler("notifications/roots/list_changed", _Said, self._roots_changed)
+        server.add_notification_handler("notifications/roots/list_changed", _NotificationParams, self._roots_changed)
         server.changes = NotificationOptions(
             prompts_changed=self.has("prompts", "listChanged"),
             resources_changed=self.has("resources", "listChanged"),
@@ -174,14 +174,14 @@ class Exports:
         found: list[Wire] = [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in self._calls.tools]
         for name in self._names:
             async with self._line(context, name) as (_client, line):
-                await line.look()
+                await line.read_listing()
                 found += [
                     {**one, "name": self._public_name(name, str(one.get("name")))}
                     for one in line.listed
                     if one.get("name") in line.agreed
                 ]
                 self._seen[name] = line
-        return {"tools": found, **_LIST}
+        return {"tools": found, **_LIST_FIELDS}
 
     def _make_list_handler(self, key: str) -> _Handler:
         async def list_items(context: Context) -> Answer:
@@ -193,7 +193,7 @@ class Exports:
                     for one in await line.every(context.method, key):
                         renamed = {**one, "name": self._public_name(name, str(one.get("name")))}
                         found.append(renamed if key == "prompts" else one)
-            return {key: found, **_LIST}
+            return {key: found, **_LIST_FIELDS}
 
         return list_items
 
@@ -301,12 +301,12 @@ class Exports:
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             peer = self._each[client.key][1]
             with peer.track_request(context):
-                yield client, await upstream.get_lasting_line(server, _speech(context), peer)
+                yield client, await upstream.get_lasting_line(server, _client_hello(context), peer)
             return
-        known = await self._line_of_all(await self._upstream_of_all(), server)
+        known = await self._shared_line(await self._shared_upstream(), server)
         if server in self._modern and upstream.is_remote(server):
-            speech = _speech(context)
-            async with upstream.open_request_line(server, speech, RequestPeer(context), known) as line:
+            hello = _client_hello(context)
+            async with upstream.open_request_line(server, hello, RequestPeer(context), known) as line:
                 yield client, line
         else:
             yield client, known
@@ -314,12 +314,12 @@ class Exports:
     async def _upstream(self, client: Client) -> Upstream:
         """Return the servers in the client's own session, so that policy knows what the client has read."""
         if not client.key:
-            return await self._upstream_of_all()
-        offered = await self._calls.session_of(client)
+            return await self._shared_upstream()
+        session = await self._calls.session_of(client)
         known = self._each.get(client.key)
-        if known is None or known[0].session is not offered:
+        if known is None or known[0].session is not session:
             self._each = {key: one for key, one in self._each.items() if not one[0].session.gone.is_set()}
-            self._each[client.key] = known = Upstream(offered), ClientPeer()
+            self._each[client.key] = known = Upstream(session), ClientPeer()
         return known[0]
 
     def forget(self, client: str) -> None:
@@ -328,14 +328,14 @@ class Exports:
     # --- names
 
     def _public_name(self, server: str, name: str) -> str:
-        return name if self._plain else f"{server}{BETWEEN}{name}"
+        return name if self._plain else f"{server}{SEPARATOR}{name}"
 
     def _split(self, shown: str) -> tuple[str, str]:
         if self._plain:
             return self._names[0], shown
         for server in self._names:
-            if shown.startswith(f"{server}{BETWEEN}"):
-                return server, shown.removeprefix(f"{server}{BETWEEN}")
+            if shown.startswith(f"{server}{SEPARATOR}"):
+                return server, shown.removeprefix(f"{server}{SEPARATOR}")
         raise MCPError(code=INVALID_PARAMS, message=f"Unknown name: {shown[:80]}")
 
 
@@ -355,8 +355,8 @@ def _table(value: object) -> Wire:
     return cast("Wire", value) if isinstance(value, dict) else {}
 
 
-def _speech(context: Context) -> ClientHello:
+def _client_hello(context: Context) -> ClientHello:
     about, can = context.session.client_params, context.session.client_capabilities
-    client = about.client_info.model_dump(by_alias=True, mode="json", exclude_none=True) if about else _US
+    client = about.client_info.model_dump(by_alias=True, mode="json", exclude_none=True) if about else _PINFOLD
     capabilities = can.model_dump(by_alias=True, mode="json", exclude_none=True) if can else {}
     return ClientHello(version=context.protocol_version, client=client, capabilities=capabilities)

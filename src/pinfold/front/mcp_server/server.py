@@ -29,7 +29,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pinfold import __version__
 from pinfold.app import ConfigError, background
 from pinfold.app.clients import ClientSessions
-from pinfold.front.http_server import SIGNALS, Address, HttpServer, has_port, only_value
+from pinfold.front.http_server import (
+    SIGNALS,
+    Address,
+    HttpServer,
+    bearer_token,
+    content_type,
+    has_port,
+    only_value,
+    refuse_source,
+)
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.exports import ExportingServer, Exports
 from pinfold.front.mcp_server.session_view import SessionView
@@ -43,16 +52,15 @@ _WAITING = 128
 _LEAVE_S = 2
 """How long open streams may take to end."""
 SESSION = "mcp-session-id"
-_BEARER = "bearer "
 _REMEMBERED = 4096
 EVENTS = 4096
 BYTES = 32 << 20
 _RETRY_MS = 500
 """How long a client waits before it reconnects after its stream ended."""
-_ABOUT = (
+_INSTRUCTIONS = (
     "Python in a persistent, isolated session whose steps can be undone. Data stays in the session: print what you need to "
-    "see. Without `session` each connection has a session of its own; where there is no connection that lasts, pass on "
-    "the `session` that the first result names."
+    "see. Without `session`, each connection has a session of its own; if your connections do not last, pass the "
+    "`session` that the first result names."
 )
 
 
@@ -60,7 +68,7 @@ _ABOUT = (
 class Offer:
     """What the server offers to clients."""
 
-    offering: ClientSessions
+    client_sessions: ClientSessions
     with_agent: bool = False
     exports: tuple[str, ...] = ()
     """Names of the user's MCP servers to export; `*` for all."""
@@ -69,7 +77,7 @@ class Offer:
 
 async def _make_server(offer: Offer) -> tuple[Server[Any], Callable[[str], Awaitable[None]]]:
     """Return the server, and a callback for when a client has gone."""
-    calls = Calls(offer.offering, with_agent=offer.with_agent)
+    calls = Calls(offer.client_sessions, with_agent=offer.with_agent)
 
     async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=calls.tools)
@@ -81,15 +89,15 @@ async def _make_server(offer: Offer) -> tuple[Server[Any], Callable[[str], Await
         "pinfold",
         version=__version__,
         title="Pinfold",
-        instructions=_ABOUT,
+        instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-    server.middleware.append(SessionView(offer.offering))
+    server.middleware.append(SessionView(offer.client_sessions))
     if not offer.exports:
         return server, calls.forget
-    exports = Exports(offer.offering, calls, offer.exports, plain=offer.plain_names)
-    await exports.look()
+    exports = Exports(offer.client_sessions, calls, offer.exports, plain=offer.plain_names)
+    await exports.start_servers()
     exports.install(server)
 
     async def forget(client: str) -> None:
@@ -101,17 +109,17 @@ async def _make_server(offer: Offer) -> tuple[Server[Any], Callable[[str], Await
 
 async def serve_stdio(offer: Offer) -> None:
     """Serve until the client closes standard input or a signal arrives."""
-    async with background() as tasks, offer.offering:
+    async with background() as tasks, offer.client_sessions:
         server, _ = await _make_server(offer)
-        tasks.start_soon(_leave_on_signal, offer.offering)
+        tasks.start_soon(_leave_on_signal, offer.client_sessions)
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
 
-async def _leave_on_signal(offering: ClientSessions) -> None:
+async def _leave_on_signal(client_sessions: ClientSessions) -> None:
     with anyio.open_signal_receiver(*SIGNALS) as signals:
         await anext(signals)
-        await offering.end()
+        await client_sessions.end()
         # A thread of the SDK waits for the client's next line and cannot be woken.
         os._exit(0)
 
@@ -121,7 +129,7 @@ async def serve_http(offer: Offer, place: Address, token: str, on_ready: Callabl
     listener = _listener(place)
     port = listener.getsockname()[1]
     hosts = place.hosts(port)
-    async with offer.offering:
+    async with offer.client_sessions:
         server, forget = await _make_server(offer)
         app = server.streamable_http_app(
             streamable_http_path=PATH,
@@ -150,7 +158,7 @@ def _listener(place: Address) -> socket.socket:
         return place.bind()
     except OSError as error:
         raise ConfigError(
-            f"cannot listen at {place.host}:{place.port}: {error.strerror}; name another with --http HOST:PORT"
+            f"cannot listen on {place.host}:{place.port}: {error.strerror}; use another address with --http HOST:PORT"
         ) from error
 
 
@@ -215,17 +223,12 @@ class Guard:
             await self._on_gone(session)
 
     def _refusal(self, method: str, headers: Headers) -> PlainTextResponse | None:
-        origins = headers.getlist("origin")
-        token = only_value(headers, "authorization")
-        is_bearer = token[: len(_BEARER)].lower() == _BEARER
-        if only_value(headers, "host").lower() not in self._hosts:
-            return _refuse(421, "unknown host name")
-        if origins and (len(origins) > 1 or origins[0].lower() not in self._origins):
-            return _refuse(403, "requests from other sites are not allowed")
-        if not (is_bearer and hmac.compare_digest(token[len(_BEARER) :].encode("utf-8", "replace"), self._token)):
+        if refusal := refuse_source(headers, self._hosts, self._origins):
+            return _refuse(*refusal)
+        token = bearer_token(headers)
+        if token is None or not hmac.compare_digest(token.encode("utf-8", "replace"), self._token):
             return _refuse(401, "a bearer token is needed", {"www-authenticate": "Bearer"})
-        kind = only_value(headers, "content-type").partition(";")[0].strip().lower()
-        if method == "POST" and kind != "application/json":
+        if method == "POST" and content_type(headers) != "application/json":
             return _refuse(415, "send application/json")
         return None
 

@@ -47,8 +47,8 @@ _Json: TypeAlias = dict[str, Json]
 class SessionView:
     """Server middleware that adds the view to answers."""
 
-    def __init__(self, offering: ClientSessions) -> None:
-        self._offering = offering
+    def __init__(self, client_sessions: ClientSessions) -> None:
+        self._client_sessions = client_sessions
         self._html = Path(__file__).with_name("session_view.html").read_text(encoding="utf-8")
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -76,20 +76,20 @@ class SessionView:
 
     async def _describe_session(self, context: Context, result: _Json) -> _Json:
         structure = cast("Mapping[str, Json]", result.get("structuredContent") or {})
-        offered = self._offering.find(str(structure.get("session")), client_of(context).key)
-        if offered is None:
+        session = self._client_sessions.find(str(structure.get("session")), client_of(context).key)
+        if session is None:
             return result
         turn = (context.params or {}).get("name") == "ask"
         try:
-            about = await _describe(offered, structure.get("cell"), of_turn=turn)
+            about = await _describe(session, structure.get("cell"), of_turn=turn)
         except PinfoldError:  # the log cannot be read; the result is still good
             return result
         return {**result, "_meta": {**(result.get("_meta") or {}), ABOUT: about}}
 
 
-async def _describe(offered: ClientSession, shown: int | None, *, of_turn: bool) -> _Json:
+async def _describe(session: ClientSession, shown: int | None, *, of_turn: bool) -> _Json:
     """Return the cells of a session, and the tables of cell `shown` or, with `of_turn`, of the last turn."""
-    history = await offered.history()
+    history = await session.history()
     cells = [
         {
             "cell": one.number,
@@ -99,17 +99,17 @@ async def _describe(offered: ClientSession, shown: int | None, *, of_turn: bool)
         }
         for one in history.cells[-_CELLS:]
     ]
-    tables = await _read_tables(offered, history, shown, of_turn=of_turn)
+    tables = await _read_tables(session, history, shown, of_turn=of_turn)
     return {"cells": cells, "redo": bool(history.state.taken), "tables": tables}
 
 
 async def _read_tables(
-    offered: ClientSession, history: SessionHistory, shown: int | None, *, of_turn: bool
+    session: ClientSession, history: SessionHistory, shown: int | None, *, of_turn: bool
 ) -> list[str]:
     turn = history.turns[-1].id if of_turn and history.turns else None
     cells = [one for one in history.cells if one.number == shown or (turn is not None and one.turn == turn)]
     blobs = [blob for one in cells for display in one.displays if (blob := display.mime.get("text/html"))]
-    pages = [await offered.live.blob(blob) for blob in blobs[:_TABLES]]
+    pages = [await session.live.blob(blob) for blob in blobs[:_TABLES]]
     return [one.decode("utf-8", "replace") for one in pages if len(one) <= _TABLE_BYTES and b"<table" in one]
 
 

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from pinfold.app import Variable
 from pinfold.events import Json
 
-_SESSION = "Which session: an id or a name. Your own unless given."
+_SESSION = "Which session: an id or a name. Default: your own."
 Named = Annotated[str | None, Meta(description=_SESSION)]
 
 
@@ -21,13 +21,13 @@ class _Arguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class RunPython(_Arguments, frozen=True, kw_only=True):
     """Run Python in a persistent, isolated session: variables, imports and files of the workspace stay for later calls,
-    and `undo` takes a call back. Returns output, the value of the last expression and pictures."""
+    and `undo` reverts a call. Returns output, the value of the last expression and pictures."""
 
     code: Annotated[str, Meta(description="Python. The value of the last expression is shown.")]
     session: Named = None
-    timeout_s: Annotated[
-        Annotated[float, Meta(gt=0, le=86_400)] | None, Meta(description="Stop it after so many seconds.")
-    ] = None
+    timeout_s: Annotated[Annotated[float, Meta(gt=0, le=86_400)] | None, Meta(description="Time limit in seconds.")] = (
+        None
+    )
 
 
 class Fork(_Arguments, frozen=True, kw_only=True):
@@ -37,18 +37,18 @@ class Fork(_Arguments, frozen=True, kw_only=True):
 
 
 class UndoArguments(_Arguments, frozen=True, kw_only=True):
-    """Take back the last call of run_python or put_file: variables and files of the workspace."""
+    """Undo the last call of run_python or put_file: its changes to variables and to files of the workspace."""
 
     session: Named = None
     to: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        Meta(description="Go back to the state after this cell, 0 being the start; before the last unless given."),
+        Meta(description="Go back to the state after this cell; 0 is the start. Default: undo only the last cell."),
     ] = None
     what: Literal["all", "variables", "files"] = "all"
 
 
 class RedoArguments(_Arguments, frozen=True, kw_only=True):
-    """Take the last undo back, if nothing has run since."""
+    """Reverse the last undo, if nothing has run since."""
 
     session: Named = None
 
@@ -70,7 +70,7 @@ class PutFile(_Arguments, frozen=True, kw_only=True):
     """Write a whole file of the workspace, up to 8 MB."""
 
     path: Annotated[str, Meta(description="Relative to the workspace; missing folders are made.")]
-    content: Annotated[str | None, Meta(description="The file's text; or give base64.")] = None
+    content: Annotated[str | None, Meta(description="The file's text, unless you give base64.")] = None
     base64: Annotated[str | None, Meta(description="The file's bytes, in base64.")] = None
     session: Named = None
 
@@ -84,7 +84,7 @@ class OpenSession(_Arguments, frozen=True, kw_only=True):
 
     name: Annotated[
         Annotated[str, Meta(min_length=1, max_length=80)] | None,
-        Meta(description="Continues the session of this name if there was one."),
+        Meta(description="If there is a session of this name, it continues."),
     ] = None
 
 
@@ -178,8 +178,8 @@ class AskResult(Struct, frozen=True, kw_only=True):
 class ToolDeclaration:
     name: str
     title: str
-    takes: type[Struct]
-    gives: type[Struct]
+    arguments: type[Struct]
+    result: type[Struct]
     reads_only: bool = False
     destroys: bool = False
     repeatable: bool = False
@@ -190,9 +190,9 @@ class ToolDeclaration:
         return {
             "name": self.name,
             "title": self.title,
-            "description": " ".join((self.takes.__doc__ or "").split()),
-            "inputSchema": _schema(self.takes),
-            "outputSchema": _schema(self.gives),
+            "description": " ".join((self.arguments.__doc__ or "").split()),
+            "inputSchema": _schema(self.arguments),
+            "outputSchema": _schema(self.result),
             "annotations": {
                 "readOnlyHint": self.reads_only,
                 "destructiveHint": self.destroys,

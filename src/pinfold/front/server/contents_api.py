@@ -203,8 +203,15 @@ _ONE = "/api/sessions/{session}"
 _FILES = f"{_ONE}/files"
 _FORM = {"files": {"type": "array", "minItems": 1, "items": {"type": "string", "contentMediaType": BINARY}}}
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
-    Endpoint("GET", f"{_ONE}/approvals", "Questions that wait", list_approvals, answer=WaitingList),
-    Endpoint("POST", f"{_ONE}/approvals/{{action}}", "Answer a question", decide, body=Answer, status=204),
+    Endpoint("GET", f"{_ONE}/approvals", "List pending approvals", list_approvals, answer=WaitingList),
+    Endpoint(
+        "POST",
+        f"{_ONE}/approvals/{{action}}",
+        "Allow or deny an action, or answer a question",
+        decide,
+        body=Answer,
+        status=204,
+    ),
     Endpoint("GET", f"{_ONE}/variables", "The session's variables", variables, answer=VariableList),
     Endpoint(
         "GET", f"{_ONE}/variables/{{name}}", "Rows of a variable", variable_rows, query=RowsQuery, answer=VariablePage

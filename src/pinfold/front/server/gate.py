@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pinfold.front.http_server import only_value
+from pinfold.front.http_server import bearer_token, content_type, only_value, refuse_source
 
 CODE_S = 60.0
 """How long a login code or a download ticket is valid."""
@@ -25,7 +25,6 @@ CLIENT = "pinfold.client"
 TICKET = "ticket"
 """Query parameter of a download that has a ticket instead of a token."""
 _KEPT = 1024
-_BEARER = "bearer "
 _PUBLIC = frozenset(
     {("GET", "/"), ("GET", "/health"), ("GET", "/openapi.json"), ("GET", "/docs"), ("POST", "/api/login")}
 )
@@ -34,7 +33,7 @@ _FORM_TYPES = frozenset({"", "text/plain", "multipart/form-data", "application/x
 """Content types that a page of another site can send without a CORS preflight."""
 
 
-class _Expiring:
+class OneTimeSecrets:
     """Secrets that are valid once, for a limited time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -61,21 +60,13 @@ class Credentials:
 
     def __init__(self, token: str, clock: Callable[[], float] = monotonic) -> None:
         self._token = token.encode()
-        self._codes = _Expiring(clock)
-        self._tickets = _Expiring(clock)
-
-    def issue_code(self) -> str:
-        return self._codes.issue()
+        self.codes = OneTimeSecrets(clock)
+        self.tickets = OneTimeSecrets(clock)
+        """For downloads; the purpose of a ticket is the path."""
 
     def log_in(self, code: str) -> str | None:
         """Return a token for a page; None if the code is not valid."""
-        return self._page_token(secrets.token_hex(16)) if self._codes.redeem(code) else None
-
-    def issue_ticket(self, path: str) -> str:
-        return self._tickets.issue(path)
-
-    def redeem_ticket(self, ticket: str, path: str) -> bool:
-        return self._tickets.redeem(ticket, path)
+        return self._page_token(secrets.token_hex(16)) if self.codes.redeem(code) else None
 
     def name_of(self, token: str) -> str:
         """Return a name for the client with this token that reveals nothing of it; empty if the token is unknown."""
@@ -115,17 +106,14 @@ class Gate:
 
     def _judge(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         method, path = scope["method"], scope["path"]
-        if only_value(headers, "host").lower() not in self._hosts:
-            return _refuse(421, "unknown host name")
-        origins = headers.getlist("origin")
-        if origins and (len(origins) > 1 or origins[0].lower() not in self._origins):
-            return _refuse(403, "requests from other sites are not allowed")
+        if refusal := refuse_source(headers, self._hosts, self._origins):
+            return _refuse(*refusal)
         if only_value(headers, "sec-fetch-site") in ("cross-site", "same-site") and (method, path) != ("GET", "/"):
             return _refuse(403, "requests from other sites are not allowed")
         is_public = (method, path) in _PUBLIC or (method in ("GET", "HEAD") and path.startswith(_ASSETS))
         if not is_public and not self._is_known(scope, headers):
             return _refuse(401, "a bearer token is needed")
-        kind = only_value(headers, "content-type").partition(";")[0].strip().lower()
+        kind = content_type(headers)
         if method not in ("POST", "PUT", "PATCH", "DELETE") or kind == "application/json" or not _has_body(headers):
             return None
         if _takes_form(path) and kind == "multipart/form-data":
@@ -135,15 +123,15 @@ class Gate:
         return _refuse(415, "send application/json")
 
     def _is_known(self, scope: Scope, headers: Headers) -> bool:
-        given = only_value(headers, "authorization")
-        if given[: len(_BEARER)].lower() == _BEARER:
-            scope[CLIENT] = self._credentials.name_of(given[len(_BEARER) :])
+        token = bearer_token(headers)
+        if token is not None:
+            scope[CLIENT] = self._credentials.name_of(token)
             return bool(scope[CLIENT])
         tickets = parse_qs(scope["query_string"].decode("latin-1")).get(TICKET, [])
         return (
             scope["method"] == "GET"
             and len(tickets) == 1
-            and self._credentials.redeem_ticket(tickets[0], scope["path"])
+            and self._credentials.tickets.redeem(tickets[0], scope["path"])
         )
 
 

@@ -69,12 +69,12 @@ class ChatAnswer(Struct):
         return "length" if self.end and self.end.status == "incomplete" else "stop"
 
     def to_message(self) -> dict[str, Json]:
-        told: dict[str, Json] = {"role": "assistant", "content": self.text or None, "refusal": None}
+        message: dict[str, Json] = {"role": "assistant", "content": self.text or None, "refusal": None}
         if self.thoughts:
-            told["reasoning_content"] = self.thoughts
+            message["reasoning_content"] = self.thoughts
         if self.calls:
-            told["tool_calls"] = [_tool_call(call) for call in self.calls]
-        return told
+            message["tool_calls"] = [_tool_call(call) for call in self.calls]
+        return message
 
 
 class _Reply(Struct, frozen=True):
@@ -198,13 +198,13 @@ def _model(name: str) -> ModelRecord:
 
 async def embed(call: Call[Nothing, EmbeddingRequest]) -> EmbeddingList:
     given, wanted = call.body["input"], call.body.get("model") or "builtin"
-    told = [given] if isinstance(given, str) else given
+    texts = [given] if isinstance(given, str) else given
     name = default_embeddings() if mode_of(wanted) is not None or wanted in _USUAL else wanted
     if name != default_embeddings() and ":" not in name:
         raise UnknownName(f"no embeddings are called {name!r}; use builtin, openai:MODEL or http://HOST:PORT/v1#MODEL")
-    _, vectors = await anyio.to_thread.run_sync(embed_texts, name, told)
+    _, vectors = await anyio.to_thread.run_sync(embed_texts, name, texts)
     is_packed = call.body.get("encoding_format") == "base64"
-    tokens = sum(len(text.encode()) for text in told) // 4
+    tokens = sum(len(text.encode()) for text in texts) // 4
     data: list[Embedding] = [
         {"object": "embedding", "index": place, "embedding": _pack(list(vector)) if is_packed else list(vector)}
         for place, vector in enumerate(vectors)
@@ -229,5 +229,5 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
     ),
     Endpoint("GET", "/v1/models", "Models, as OpenAI lists them", list_models, answer=ModelList),
     Endpoint("GET", "/v1/models/{model:path}", "A model", get_model, answer=ModelRecord),
-    Endpoint("POST", "/v1/embeddings", "Texts as vectors", embed, body=EmbeddingRequest, answer=EmbeddingList),
+    Endpoint("POST", "/v1/embeddings", "Embed texts", embed, body=EmbeddingRequest, answer=EmbeddingList),
 )

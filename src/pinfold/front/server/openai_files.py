@@ -52,7 +52,7 @@ async def upload_file(call: Call[Nothing, Nothing]) -> StoredFile:
         if purpose not in _PURPOSES:
             raise BadInput(f"purpose must be one of {', '.join(sorted(_PURPOSES))}", "purpose")
         if (file.size or 0) > LARGEST:
-            raise BadInput(f"a file can have {LARGEST >> 20} MB; put larger ones into the workspace", "file")
+            raise BadInput(f"a file may have at most {LARGEST >> 20} MB; put larger ones into the workspace", "file")
         data = await file.read()
         stored = StoredFile(
             id=f"file-{token_hex(12)}",
@@ -113,5 +113,5 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
     Endpoint("GET", "/v1/files", "Uploaded files", list_stored_files, query=FilesQuery, answer=FileList),
     Endpoint("GET", _ONE, "An uploaded file", get_file, answer=StoredFile),
     Endpoint("DELETE", _ONE, "Delete an uploaded file", delete_file, answer=Deleted),
-    Endpoint("GET", f"{_ONE}/content", "Its bytes", download_file, media=BINARY),
+    Endpoint("GET", f"{_ONE}/content", "Download an uploaded file", download_file, media=BINARY),
 )

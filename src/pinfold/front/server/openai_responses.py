@@ -163,7 +163,7 @@ async def _begin(call: Call[Nothing, ResponseRequest]) -> _Work:
     if previous and (after is None or not is_agent):
         raise BadInput(f"only responses of {AGENT} can be continued", "previous_response_id")
     if body.get("background") and (not is_agent or body.get("store") is False):
-        raise BadInput(f"background needs {AGENT} and store", "background")
+        raise BadInput(f"background needs the model {AGENT} and store: true", "background")
     stored = StoredResponse(id=f"resp_{token_hex(12)}", created_at=int(time.time()), echo=_echo(body, terms, model))
     if not is_agent:
         return _Work(wire, given, stored, wire.models.ask(model, wire.plain_request(given, terms, body), terms))
@@ -180,9 +180,9 @@ async def _stream(work: _Work) -> AsyncGenerator[str]:
 
     def line(event: Mapping[str, Json]) -> str:
         nonlocal number
-        told = sse_data({**event, "sequence_number": number})
+        data = sse_data({**event, "sequence_number": number})
         number += 1
-        return f"event: {event['type']}\n{told}"
+        return f"event: {event['type']}\n{data}"
 
     begun = work.stored.build([], None)
     yield line({"type": "response.created", "response": begun})
@@ -257,7 +257,7 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
         answer=ResponseRecord,
         media="text/event-stream",
     ),
-    Endpoint("GET", _ONE, "A response, again", get_response, answer=ResponseRecord),
-    Endpoint("DELETE", _ONE, "Forget a response", delete_response, answer=Deleted),
+    Endpoint("GET", _ONE, "Get a response", get_response, answer=ResponseRecord),
+    Endpoint("DELETE", _ONE, "Delete a response", delete_response, answer=Deleted),
     Endpoint("POST", f"{_ONE}/cancel", "Cancel a response", cancel_response, answer=ResponseRecord),
 )

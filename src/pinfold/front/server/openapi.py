@@ -117,7 +117,7 @@ def to_page(endpoints: Sequence[AnyEndpoint]) -> str:
     )
     style = "body{font:16px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}td{padding:.2rem 1rem .2rem 0;vertical-align:top}"
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Pinfold: interface</title><style>{style}</style>'
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Pinfold: API</title><style>{style}</style>'
         f"<h1>Pinfold {escape(__version__)}</h1><p>Every request needs <code>Authorization: Bearer TOKEN</code>; "
         f'the types are in <a href="/openapi.json">openapi.json</a>.</p><table>{rows}</table></html>'
     )

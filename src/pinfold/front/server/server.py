@@ -74,19 +74,21 @@ async def log_in(call: Call[Nothing, Login]) -> Token | Response:
 
 
 async def issue_code(call: Call[Nothing, Nothing]) -> Code:
-    return Code(call.credentials.issue_code())
+    return Code(call.credentials.codes.issue())
 
 
 async def issue_ticket(call: Call[Nothing, TicketRequest]) -> Ticket:
-    return Ticket(call.credentials.issue_ticket(call.body.path))
+    return Ticket(call.credentials.tickets.issue(call.body.path))
 
 
 ENDPOINTS: tuple[AnyEndpoint, ...] = (
     Endpoint(
         "POST", "/api/login", "Exchange a login code for a token", log_in, body=Login, answer=Token, is_public=True
     ),
-    Endpoint("POST", "/api/codes", "A code that a page can log in with, once", issue_code, answer=Code),
-    Endpoint("POST", "/api/tickets", "A ticket for one download", issue_ticket, body=TicketRequest, answer=Ticket),
+    Endpoint("POST", "/api/codes", "Issue a login code, valid once, for a page", issue_code, answer=Code),
+    Endpoint(
+        "POST", "/api/tickets", "Issue a ticket for one download", issue_ticket, body=TicketRequest, answer=Ticket
+    ),
     *sessions_api.ENDPOINTS,
     *contents_api.ENDPOINTS,
     *openai_chat.ENDPOINTS,
@@ -129,7 +131,7 @@ async def explain_refusal(_: Request, error: Exception) -> Response:
     if error.status_code == 405:
         allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
         return error_response(f"this path takes {allowed}", 405, "MethodNotAllowed", headers={"allow": allowed})
-    words = "there is nothing at this path; GET /docs lists what there is"
+    words = "there is nothing at this path; GET /docs lists the paths"
     return error_response(words, error.status_code, "NotFound", headers=error.headers)
 
 
@@ -210,7 +212,7 @@ async def serve(sessions: ServedSessions, address: Address, token: str, on_ready
     async with sessions.held() as notice, background() as tasks:
         tasks.start_soon(http.stop_on_signal)
         listener.listen(_WAITING)
-        on_ready(Started(address.url(port), credentials.issue_code(), notice))
+        on_ready(Started(address.url(port), credentials.codes.issue(), notice))
         await http.serve(sockets=[listener])
 
 
@@ -231,7 +233,7 @@ def listen(address: Address) -> socket.socket:
             free = _find_free_port(address)
             words = f"port {address.port} is taken; --port {free} is free" if free else f"port {address.port} is taken"
             raise ConfigError(words) from error
-        raise ConfigError(f"cannot listen at {address.host}:{address.port}: {error.strerror}") from error
+        raise ConfigError(f"cannot listen on {address.host}:{address.port}: {error.strerror}") from error
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # else data for a stalled reader is kept until it disconnects
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(2000 * SLOW_S))
     return listener

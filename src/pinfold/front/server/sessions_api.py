@@ -325,13 +325,13 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
     Endpoint(
         "POST", "/api/sessions", "Begin a session", create_session, body=NewSession, answer=SessionRecord, status=201
     ),
-    Endpoint("GET", _ONE, "A session, without opening it", get_session, answer=SessionRecord),
+    Endpoint("GET", _ONE, "Get a session, without opening it", get_session, answer=SessionRecord),
     Endpoint("PATCH", _ONE, "Change a session's settings", change_session, body=SessionChange, answer=SessionRecord),
     Endpoint("DELETE", _ONE, "Delete a session with all it stored", remove_session, status=204),
     Endpoint(
         "POST",
         f"{_ONE}/fork",
-        "Begin a second session from here",
+        "Fork a session",
         fork_session,
         body=ForkRequest,
         answer=SessionRecord,
@@ -341,7 +341,7 @@ ENDPOINTS: tuple[AnyEndpoint, ...] = (
         "POST", f"{_ONE}/commands", "Submit a command", submit_command, body=SentCommand, answer=Accepted, status=202
     ),
     Endpoint("POST", f"{_ONE}/undo", "Undo cells", undo, body=UndoRequest, answer=SessionRewound),
-    Endpoint("POST", f"{_ONE}/redo", "Take an undo back", redo, answer=SessionRewound),
+    Endpoint("POST", f"{_ONE}/redo", "Reverse the last undo", redo, answer=SessionRewound),
     Endpoint(
         "GET",
         f"{_ONE}/events",

@@ -104,7 +104,7 @@ class Wire:
         # Two concurrent first requests of a conversation must not begin two sessions.
         async with self._opening.setdefault(caller.key or events.new_turn_id(), anyio.Lock()):
             link, is_new = await self._find(given, model, caller, after)
-        say = await self._say(link, given, terms, tell_past=is_new)
+        say = await self._say(link, given, terms, with_past=is_new)
         return await self.turns.start(link, Prompt(say=say), terms)
 
     async def _find(self, given: WireInput, model: str, caller: Caller, after: TurnPlace | None) -> tuple[Link, bool]:
@@ -133,13 +133,13 @@ class Wire:
             self.records.put("key", key, link.session)
         return link, is_new
 
-    async def _say(self, link: Link, given: WireInput, terms: CallerTerms, *, tell_past: bool) -> events.Say:
+    async def _say(self, link: Link, given: WireInput, terms: CallerTerms, *, with_past: bool) -> events.Say:
         _, folder = await self.sessions.find(link.session)
         pictures = [data for one in given.new for data in one.pictures]
         images = tuple([await anyio.to_thread.run_sync(store_picture, link, folder, data) for data in pictures])
         words = [given.text]
-        if tell_past and given.before:
-            words.insert(0, _tell_earlier(given.before))
+        if with_past and given.before:
+            words.insert(0, _quote_earlier(given.before))
         for file in self.files_in(given.new):
             path = f"{_ATTACHMENTS}/{PurePosixPath(file.name).name or 'attachment'}"
             workspace = Path((await link.status()).workspace)
@@ -237,9 +237,9 @@ def failed_status(end: Ended) -> int:
     return 409 if end.status == "cancelled" else 503 if end.temporary else 500
 
 
-def _tell_earlier(messages: Iterable[WireMessage]) -> str:
-    told = "\n\n".join(f"{one.role}: {one.text}" for one in messages if one.text)
-    return f"[The conversation so far, as the client has it:\n{cap_text(told, _EARLIER)}]"
+def _quote_earlier(messages: Iterable[WireMessage]) -> str:
+    text = "\n\n".join(f"{one.role}: {one.text}" for one in messages if one.text)
+    return f"[The conversation so far, as the client has it:\n{cap_text(text, _EARLIER)}]"
 
 
 def _describe_file(file: AttachedFile, path: str) -> str:

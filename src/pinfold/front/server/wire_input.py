@@ -53,18 +53,18 @@ class WireInput(Struct, frozen=True, kw_only=True):
     instructions: str = ""
 
     @property
-    def _seam(self) -> int:
+    def _first_new(self) -> int:
         places = (place for place, one in enumerate(self.messages) if one.role == "assistant")
         return max(places, default=-1) + 1
 
     @property
     def before(self) -> tuple[WireMessage, ...]:
         """Messages up to the last one of the assistant."""
-        return self.messages[: self._seam]
+        return self.messages[: self._first_new]
 
     @property
     def new(self) -> tuple[WireMessage, ...]:
-        return self.messages[self._seam :]
+        return self.messages[self._first_new :]
 
     @property
     def results(self) -> dict[str, str]:
@@ -86,11 +86,11 @@ def as_object(value: Json) -> dict[str, Json]:
 
 def digest_messages(messages: Iterable[WireMessage]) -> str:
     """Hash a conversation, regardless of how the client stores pictures and white space."""
-    told: list[list[Json]] = []
+    rows: list[list[Json]] = []
     for one in messages:
         text = " ".join(_PICTURE.sub("", one.text).split())
-        told.append([one.role, text, one.call, [call[0] for call in one.calls]])
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        rows.append([one.role, text, one.call, [call[0] for call in one.calls]])
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def read_chat(body: Mapping[str, Json]) -> WireInput:
@@ -108,7 +108,7 @@ def read_response_input(body: Mapping[str, Json]) -> WireInput:
 
 
 def _split(messages: Sequence[WireMessage], instructions: str) -> WireInput:
-    told = [instructions, *(one.text for one in messages if one.role == "system")]
+    system_texts = [instructions, *(one.text for one in messages if one.role == "system")]
     merged: list[WireMessage] = []
     for one in messages:
         last = merged[-1] if merged else None
@@ -119,7 +119,7 @@ def _split(messages: Sequence[WireMessage], instructions: str) -> WireInput:
             merged[-1] = replace(last, text=text, calls=(*last.calls, *one.calls))
         else:
             merged.append(one)
-    read = WireInput(messages=tuple(merged), instructions="\n\n".join(filter(None, told)))
+    read = WireInput(messages=tuple(merged), instructions="\n\n".join(filter(None, system_texts)))
     if not any(one.text or one.pictures or one.files or one.call for one in read.new):
         raise BadInput("the last message must be the user's, or the result of a tool")
     return read
@@ -203,7 +203,7 @@ def _file(given: Mapping[str, Json], param: str) -> AttachedFile:
             content = _data_in(data, param) if data.startswith("data:") else _decode(data, param)
             return AttachedFile(name=str(given.get("filename") or "attachment"), data=content)
         case _:
-            raise BadInput(f"{param}: a file is sent as file_data or named by file_id; nothing is fetched", param)
+            raise BadInput(f"{param}: send a file as file_data or name it by file_id; Pinfold fetches nothing", param)
 
 
 def _data_in(url: str, param: str) -> bytes:
@@ -225,7 +225,7 @@ def read_terms(body: Mapping[str, Json], instructions: str) -> CallerTerms:
     """Read tools and the form of the answer from the body of a chat completion or response. Raises BadInput."""
     schemas = [_tool(one, f"tools[{place}]") for place, one in enumerate(body.get("tools") or ())]
     if len(schemas) > _TOOLS or len({one.name for one in schemas}) < len(schemas):
-        raise BadInput(f"tools must have different names, and there can be {_TOOLS}", "tools")
+        raise BadInput(f"tools must have different names, and there may be at most {_TOOLS}", "tools")
     must_call = False
     match body.get("tool_choice"):
         case None | "auto":

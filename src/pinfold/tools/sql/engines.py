@@ -97,7 +97,7 @@ def open_engine(source: Source) -> Engine:
             return DuckDB(source)
 
 
-def run_request(engine: Engine, source: Source, sql: str | None, params: Json, shelf: int) -> WorkerReply:
+def run_request(engine: Engine, source: Source, sql: str | None, params: Json, shared_file: int) -> WorkerReply:
     """Run a statement, or list the tables. Raises Refused, DatabaseFault."""
     if sql is None:
         return WorkerReply(value=inventory(engine, source))
@@ -106,13 +106,13 @@ def run_request(engine: Engine, source: Source, sql: str | None, params: Json, s
     bounds = Bounds(source.max_rows, source.max_bytes)
     found = engine.query(statement, bounds, None if is_bound else params)
     table = found.table.replace_schema_metadata({TRUNCATED: found.cut.encode()} if found.cut else None)
-    return WorkerReply(text=preview(table, found.cut), size=_put(table, shelf), came=table.nbytes)
+    return WorkerReply(text=preview(table, found.cut), size=_put(table, shared_file), came=table.nbytes)
 
 
-def _put(table: PyArrow, shelf: int) -> int:
-    os.ftruncate(shelf, 0)
-    os.lseek(shelf, 0, os.SEEK_SET)
-    with os.fdopen(os.dup(shelf), "wb") as file:
+def _put(table: PyArrow, shared_file: int) -> int:
+    os.ftruncate(shared_file, 0)
+    os.lseek(shared_file, 0, os.SEEK_SET)
+    with os.fdopen(os.dup(shared_file), "wb") as file:
         with pa.ipc.new_stream(file, table.schema) as writer:
             writer.write_table(table)
         file.flush()

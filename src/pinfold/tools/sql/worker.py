@@ -34,8 +34,8 @@ _FULL = "the rows take more memory than there is for them; select fewer or short
 class _Worker:
     """Runs each request in a thread while the main thread listens. Keeps the connection for the next if possible."""
 
-    def __init__(self, shelf: int) -> None:
-        self._shelf = shelf
+    def __init__(self, shared_file: int) -> None:
+        self._shared_file = shared_file
         self._source: Source | None = None
         self._engine: Engine | None = None
         self._thread = threading.Thread()
@@ -69,7 +69,7 @@ class _Worker:
         if self._engine is None:
             self._source, self._engine = source, open_engine(source)
         try:
-            return run_request(self._engine, source, request.sql, request.params, self._shelf)
+            return run_request(self._engine, source, request.sql, request.params, self._shared_file)
         finally:
             if source.kind != "postgresql":
                 self._close_engine()

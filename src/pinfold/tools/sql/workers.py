@@ -38,7 +38,7 @@ _FAMILIES = ("PG", "LC_", "KRB5")
 @dataclass(eq=False, kw_only=True)
 class _Worker:
     process: anyio.abc.Process
-    shelf: int
+    shared_file: int
     """Descriptor of a file open in both processes, in which tables are passed."""
     replies: BufferedByteReceiveStream
 
@@ -57,10 +57,10 @@ class _Worker:
 
     def _read_table(self, size: int) -> bytes:
         """Read the table from the shared file, and empty the file."""
-        with os.fdopen(os.dup(self.shelf), "rb") as file:
+        with os.fdopen(os.dup(self.shared_file), "rb") as file:
             file.seek(0)
             data = file.read(size)
-        os.ftruncate(self.shelf, 0)
+        os.ftruncate(self.shared_file, 0)
         return data
 
     async def end(self) -> int:
@@ -72,7 +72,7 @@ class _Worker:
             with anyio.move_on_after(_ENDING_S):
                 code = await self.process.wait()
             await self.process.aclose()  # kills it if it is still running
-        os.close(self.shelf)
+        os.close(self.shared_file)
         return code
 
 
@@ -114,7 +114,7 @@ class Workers:
             worker = idle.pop()
             if worker.process.returncode is None:
                 return worker
-            os.close(worker.shelf)
+            os.close(worker.shared_file)
         return None
 
     @property
@@ -130,26 +130,26 @@ class Workers:
 
 async def _start_worker() -> _Worker:
     if hasattr(os, "memfd_create"):
-        shelf = os.memfd_create("pinfold-table")
+        shared_file = os.memfd_create("pinfold-table")
     else:
         with tempfile.TemporaryFile() as file:
-            shelf = os.dup(file.fileno())
+            shared_file = os.dup(file.fileno())
     with ExitStack() as on_failure:
-        on_failure.callback(os.close, shelf)
+        on_failure.callback(os.close, shared_file)
         # `-P`: no modules are imported from the current folder.
         process = await anyio.open_process(
-            [sys.executable, "-P", "-m", "pinfold.tools.sql.worker", str(shelf)],
+            [sys.executable, "-P", "-m", "pinfold.tools.sql.worker", str(shared_file)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd="/",
             env=_environment(os.environ),
-            pass_fds=(shelf,),
+            pass_fds=(shared_file,),
             start_new_session=True,
         )
         on_failure.pop_all()
     assert process.stdout is not None
-    return _Worker(process=process, shelf=shelf, replies=BufferedByteReceiveStream(process.stdout))
+    return _Worker(process=process, shared_file=shared_file, replies=BufferedByteReceiveStream(process.stdout))
 
 
 def _environment(whole: Mapping[str, str]) -> dict[str, str]:

@@ -94,30 +94,22 @@ def complete_open(chat: ChatContext, _: str) -> Iterable[str]:
     return (change.path for change in reversed(_history(chat).changes()))
 
 
-def complete_plan(*_: object) -> Iterable[str]:
-    return ("add ", "done ", "doing ", "todo ", "dropped ", "lock", "agree", "save", "clear")
+def _always(*words: str) -> Callable[[ChatContext, str], Iterable[str]]:
+    """Return a completer that offers these words."""
+    return lambda _chat, _typed: words
 
 
-def complete_notebook(*_: object) -> Iterable[str]:
-    return (*(f"{kind} " for kind in get_args(NoteKind)), "remove ")
-
-
-def complete_memory(*_: object) -> Iterable[str]:
-    return ("search ", "show ", "forget ")
-
-
-def complete_grants(*_: object) -> Iterable[str]:
-    return ("revoke ",)
+complete_plan = _always("add ", "done ", "doing ", "todo ", "dropped ", "lock", "agree", "save", "clear")
+complete_notebook = _always(*(f"{kind} " for kind in get_args(NoteKind)), "remove ")
+complete_memory = _always("search ", "show ", "forget ")
+complete_grants = _always("revoke ")
+complete_mode = _always(*get_args(Mode))
 
 
 def complete_mcp(chat: ChatContext, _: str) -> Iterable[str]:
     from pinfold.app.session.mcp import load_servers_for
 
     return (f"trust {spec.name}" for spec in load_servers_for(chat.workspace).specs)
-
-
-def complete_mode(*_: object) -> Iterable[str]:
-    return get_args(Mode)
 
 
 def complete_model(*_: object) -> Iterable[str]:

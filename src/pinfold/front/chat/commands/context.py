@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
@@ -17,8 +18,7 @@ from pinfold.app import Link
 from pinfold.app.clients import SessionHistory, build_history, entries_of
 from pinfold.app.session import Listing, Mount
 from pinfold.events import Entry, Json, PinfoldError, SessionId
-from pinfold.front.chat.dialogs import UserInteraction
-from pinfold.front.chat.renderers.transcript import Transcript
+from pinfold.front.chat.dialogs import UserDialog
 from pinfold.text import presentable, presentable_line
 
 _LIMIT_S = 120.0
@@ -48,34 +48,27 @@ class ReasoningDisplay(Protocol):
     def last_thought(self) -> str: ...
 
 
-class ChatContext(UserInteraction, Protocol):
+class ChatContext(UserDialog, ABC):
     link: Link
     session: SessionId
     workspace: Path
-    transcript: Transcript
     renderer: ReasoningDisplay
 
+    @abstractmethod
     async def say(self, text: str) -> None:
         """Run a turn with `text` as the user's message."""
-        ...
 
-    async def ask(self, question: str, keys: Mapping[str, str]) -> str:
-        """Ask a question and return the pressed key; "" for Esc."""
-        ...
-
-    async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str | None:
-        """Let the user choose among pairs of a value and its label; return the value, or None for Esc."""
-        ...
-
+    @abstractmethod
     async def reopen(self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None) -> None:
         """Reopen this session with other data or mounts. Raises PinfoldError."""
-        ...
 
+    @abstractmethod
     async def switch(self, session: SessionId | None) -> None:
         """Switch to another session, or to a new one if None."""
-        ...
 
-    def leave(self) -> None: ...
+    @abstractmethod
+    def leave(self) -> None:
+        """End the chat; the session is kept."""
 
     # For all commands
 
@@ -145,4 +138,4 @@ class ChatContext(UserInteraction, Protocol):
 
     async def query(self, what: Listing) -> list[Mapping[str, Json]]:
         """Raises PinfoldError."""
-        return cast("list[Mapping[str, Json]]", await self.link.query(what))
+        return await self.link.query(what)

@@ -153,4 +153,4 @@ async def init_command(chat: ChatContext, _: str) -> None:
         chat.write_note("nothing was written")
         return
     await chat.write_file(NAME, text.encode("utf-8", "replace"), force=True)
-    chat.write_note(f"wrote {NAME}; edit it as you like. New sessions follow it once you agree to it.")
+    chat.write_note(f"wrote {NAME}; edit it as you like. New sessions follow it once you trust it.")

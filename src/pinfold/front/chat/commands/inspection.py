@@ -54,7 +54,7 @@ async def agents_command(chat: ChatContext, rest: str) -> None:
         raise BadArguments("no sub-agent has run; code starts one with agents.run(...)")
     if not rest:
         chat.write_lines([presentable_line(str(run["line"])) for run in runs])
-        chat.write_note("/agents NAME shows all that one did")
+        chat.write_note("/agents NAME shows everything that sub-agent did")
         return
     chosen = [str(run["session"]) for run in runs if run["name"] == rest]
     if not chosen:
@@ -88,11 +88,11 @@ async def cost_command(chat: ChatContext, _: str) -> None:
 
 
 async def sent_command(chat: ChatContext, _: str) -> None:
-    gone = sum_outbound(await chat.load_entries())
-    (chat.write_table if gone else chat.write_lines)(pages.egress_page(gone, chat.transcript.width))
+    sent = sum_outbound(await chat.load_entries())
+    (chat.write_table if sent else chat.write_lines)(pages.egress_page(sent, chat.transcript.width))
     patterns = [str(one["pattern"]) for one in await chat.query("grants")]
     if to := [pages.describe_pattern(one).removeprefix("sending to ") for one in patterns if one.startswith(FLOW)]:
-        chat.write_note(f"May be sent without asking: {', '.join(to)}; revoke with /grants")
+        chat.write_note(f"Pinfold may send data without asking to {', '.join(to)}; revoke with /grants")
 
 
 async def thinking_command(chat: ChatContext, _: str) -> None:
@@ -227,7 +227,7 @@ async def memory_command(chat: ChatContext, rest: str) -> None:
             )
             if found.notice:
                 chat.write_note(found.notice)
-            _show_notes(chat, found.notes, "No note fits these words.")
+            _show_notes(chat, found.notes, "No note matches these words.")
         case "show" if more:
             note = await anyio.to_thread.run_sync(memory.get, parse_number(more, "note"))
             chat.write_lines(presentable(note.text).splitlines())
@@ -245,4 +245,4 @@ def _show_notes(chat: ChatContext, notes: list[Note], nothing: str) -> None:
         chat.write_note(nothing)
         return
     chat.write_lines(pages.notes_page(notes, width=chat.transcript.width))
-    chat.write_note("whole: /memory show N; delete: /memory forget N")
+    chat.write_note("full text: /memory show N; delete: /memory forget N")

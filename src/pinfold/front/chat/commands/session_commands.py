@@ -203,7 +203,7 @@ def _line(turn: TurnRecord) -> str:
 
 async def _what(chat: ChatContext, word: str) -> events.Rewindable | None:
     options = [(what, f"{what:<10}{words}") for what, words in _WHATS]
-    chosen = word or await chat.choose("What to take back", options)
+    chosen = word or await chat.choose("What to undo", options)
     found: events.Rewindable | None = next((what for what, _ in _WHATS if what == chosen), None)
     if word and found is None:
         raise BadArguments(f"{word!r} cannot be rewound; use all, chat, files or variables")

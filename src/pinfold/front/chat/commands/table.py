@@ -53,7 +53,7 @@ _TABLE: Mapping[str, tuple[tuple[str, str, str, str], ...]] = {
         ("clear", "", "clear the context; variables and files stay", "session_commands"),
         ("compact", "[WORDS]", "replace the context by a summary that keeps WORDS", "session_commands"),
         ("new", "", "start a new session in this folder", "session_commands"),
-        ("output", "[CELL]", "show a long output whole: the last, or a cell's", "inspection"),
+        ("output", "[CELL]", "show a whole output: the last, or a cell's", "inspection"),
         ("thinking", "", "show the model's reasoning, or collapse it", "inspection"),
         ("copy", "[FILE]", "copy the last answer to the clipboard or a file", "files"),
         ("exit", "", "leave; the session is kept", "session_commands"),
@@ -67,19 +67,14 @@ _TABLE: Mapping[str, tuple[tuple[str, str, str, str], ...]] = {
         ("checkpoint", "[on | off | N]", "git checkpoints: list, on, off, restore N", "session_commands"),
     ),
     "Look inside": (
-        (
-            "plan",
-            "[add | done N | lock ...]",
-            "the plan; /plan lock: change nothing until /plan agree",
-            "session_commands",
-        ),
+        ("plan", "[add | done N | lock ...]", "the plan; lock: change nothing until /plan agree", "session_commands"),
         ("notebook", "[KIND TEXT]", "the lab notebook: hypotheses, results, decisions", "session_commands"),
         ("memory", "[search WORDS | forget N]", "notes the agent keeps across sessions", "inspection"),
         ("vars", "[WORDS]", "list variables: type, shape, size, cell", "inspection"),
         ("files", "", "files this session changed, and the folder", "files"),
-        ("diff", "[all|CELL]", "how files changed: short, whole, or by a cell", "files"),
+        ("diff", "[all|CELL]", "how files changed: in short, whole, or by one cell", "files"),
         ("open", "[FILE | N]", "open a file, or figure N, in its program", "files"),
-        ("agents", "[NAME]", "list sub-agents; show all that one did", "inspection"),
+        ("agents", "[NAME]", "list sub-agents; show everything one did", "inspection"),
         ("tools", "[WORDS]", "list tools that code can call", "inspection"),
         ("skills", "[NAME]", "list skills, or show one", "inspection"),
         ("mcp", "[trust SERVER]", "list MCP servers and problems; trust one", "inspection"),
@@ -139,7 +134,7 @@ def notices(workspace: Path) -> Iterator[str]:
     found = _found[workspace]
     if found.untrusted:
         names = join_names([f"/{name}" for name in found.untrusted], _NAMED)
-        yield f"ignored, as this folder is not trusted: {names}; review with: pinfold trust {workspace}"
+        yield f"ignored, because this folder is not trusted: {names}; review with: pinfold trust {workspace}"
     shadowing = [
         f"your /{name} is ignored: a built-in command has that name"
         for name in found.commands

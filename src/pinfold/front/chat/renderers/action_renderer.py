@@ -227,8 +227,8 @@ class ActionRenderer:
         calls, one = self._calls(event.id), self._open.pop(event.id, None)
         if one and one.parent:
             if one.starts_agents and (above := self._above(one)):
-                told = [presentable_line(str(run["line"])).partition(": ") for run in runs_in(event.observation)]
-                above.agents.update({name: how for name, _, how in told})
+                results = [presentable_line(str(run["line"])).partition(": ") for run in runs_in(event.observation)]
+                above.agents.update({name: how for name, _, how in results})
             if calls and event.outcome not in ("ok", "denied"):
                 calls.failed += 1
             for form in await self._displays.forms(event.displays):

@@ -22,7 +22,7 @@ from pinfold.front.chat.renderers.action_renderer import ActionRenderer
 from pinfold.front.chat.renderers.markdown import MarkdownStream
 from pinfold.front.chat.renderers.output import TAIL
 from pinfold.front.chat.renderers.transcript import PIECE, HangingText, LineSanitizer, SpacedTranscript, Transcript
-from pinfold.front.pages import CUT_OFF, describe_change
+from pinfold.front.pages import CUT_OFF, describe_event
 from pinfold.text import join_names, pluralize, presentable, presentable_line
 
 
@@ -282,35 +282,22 @@ class EventRenderer:
     def _on_model_failed(self, event: events.ModelFailed) -> None:
         self._asked = ""
         self._replying.mark_cut_off()
-        error = presentable_line(event.error)
-        model = presentable_line(event.model)
+        self._line(describe_event(event, repeats=event.error == self._failure), "yellow")
         if event.retry_in_s is not None:
-            why = "again" if error == self._failure else f"({error})"
-            self._failure = error
-            self._line(f"{model} failed {why}; trying again in {round(event.retry_in_s, 1):g} s", "yellow")
-        elif event.instead:
-            self._line(f"{model} failed ({error}); asking {presentable_line(event.instead)} instead", "yellow")
+            self._failure = event.error
 
     async def _turn(
         self, event: events.TurnEnded | events.TurnInterrupted | events.TurnFailed | events.UserSpoke
     ) -> None:
         self._asked = self._failure = ""
         self._replying.mark_cut_off()
-        match event:
-            case events.UserSpoke(text=text, images=images):
-                self._user(text, len(images))
-            case events.TurnEnded(text=text, without=without):
-                self._acting.forget()
-                await self._replying.answer(text)
-                if without and "(Done without " not in text:
-                    self._line(f"done without: {join_names(without, _NAMED)}", "yellow")
-            case events.TurnInterrupted(reason=reason):
-                self._acting.forget()
-                self._line(f"{reason}; variables and files are as the last cell left them", "yellow")
-            case events.TurnFailed(error=error, temporary=temporary):
-                self._acting.forget()
-                later = " (try again later)" if temporary else ""
-                self._line(f"failed: {error}{later}", "red")
+        if isinstance(event, events.UserSpoke):
+            self._user(event.text, len(event.images))
+            return
+        self._acting.forget()
+        if isinstance(event, events.TurnEnded):
+            await self._replying.answer(event.text)
+        self._line(describe_event(event), "red" if isinstance(event, events.TurnFailed) else "yellow")
 
     def _user(self, text: str, images: int) -> None:
         self._out.gap()
@@ -322,27 +309,24 @@ class EventRenderer:
 
     def _session(self, event: events.Event) -> None:
         match event:
-            case events.SessionOpened(restored=restored, replayed=replayed, lost=lost):
+            case events.SessionOpened(restored=restored, replayed=replayed):
                 self._acting.forget()
-                named = {"restored": restored, "run again for": replayed}
+                named = {"restored": restored, "recomputed": replayed}
                 back = [f"{how} {join_names(names, _NAMED)}" for how, names in named.items() if names]
                 if back:
-                    self._line(f"opened again: {'; '.join(back)}", "dim")
-                if lost:
-                    self._line(f"opened again; lost: {join_names(lost, _NAMED)}", "yellow")
+                    self._line(f"session reopened: {'; '.join(back)}", "dim")
+                self._line(describe_event(event), "yellow")
             case events.SessionChanged():
                 self._on_session_changed(event)
             case events.SessionRewound() | events.SessionForked() | events.ContextCompacted():
-                self._line(describe_change(event), "cyan")
-            case events.Noticed(text=text):
-                self._line(text, "yellow")
+                self._line(describe_event(event), "cyan")
             case events.Checkpointed(number=number, commit=commit, message=message, restored=restored):
                 if restored is not None:
-                    self._line(f"files are as at checkpoint {restored}", "cyan")
+                    self._line(f"files restored from checkpoint {restored}", "cyan")
                 else:
                     self._line(f"checkpoint {number} ({commit[:10]}): {message}", "dim")
             case _:
-                pass
+                self._line(describe_event(event), "yellow")
 
     def _on_session_changed(self, event: events.SessionChanged) -> None:
         changed = {
@@ -355,12 +339,12 @@ class EventRenderer:
         if event.title != self._title and not said:
             said.append(f"title: {event.title}")
         self._title = event.title
-        if said:
-            self._line("; ".join(said), "dim")
+        self._line("; ".join(said), "dim")
 
     def _line(self, words: str, style: str) -> None:
-        self._out.gap()
-        self._out.write(Text(presentable_line(words), style))
+        if words:
+            self._out.gap()
+            self._out.write(Text(presentable_line(words), style))
 
 
 def _head(text: str) -> str:

@@ -154,8 +154,8 @@ class Parts(Struct, kw_only=True):
     notes: list[str] = []
 
 
-def split_observation(event: ActionFinished, whole: bytes, told: list[bytes]) -> Parts:
-    """Split `whole` into its parts; unrecognised text stays in the output. `told`: texts of the displays, in order."""
+def split_observation(event: ActionFinished, whole: bytes, shown_texts: list[bytes]) -> Parts:
+    """Split `whole` into its parts; unrecognised text stays in the output. `shown_texts`: of the displays."""
     rest = whole.rstrip(b"\n")
     if event.outcome == "interrupted":
         rest = _INTERRUPTED.sub(b"", rest, count=1)
@@ -164,7 +164,7 @@ def split_observation(event: ActionFinished, whole: bytes, told: list[bytes]) ->
         rest = _take_error(rest, event.error, parts)
     elif event.value is not None:
         rest = _take_value(rest, event.value, parts)
-    for text in reversed(told):
+    for text in reversed(shown_texts):
         taken = _without(rest, text.rstrip(b"\n"))
         rest = rest if taken is None else taken
     while shown := _SHOWN.search(rest, max(0, len(rest) - _LINE)):

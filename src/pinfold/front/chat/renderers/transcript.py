@@ -102,15 +102,12 @@ class Transcript(Protocol):
 
     def write(self, *things: RenderableType) -> None:
         """Append anything rich can render, or plain text as it is."""
-        ...
 
     def raw(self, data: str, rows: int) -> None:
         """Append terminal graphics that take `rows` rows."""
-        ...
 
     def live(self, thing: RenderableType | None) -> None:
         """Replace the live region above the input, at most 8 rows; None clears it."""
-        ...
 
 
 class Terminal(Protocol):
@@ -126,7 +123,6 @@ class Terminal(Protocol):
 
     def append(self, text: str) -> None:
         """Append whole lines to the scrollback."""
-        ...
 
     def set_live_lines(self, lines: list[str]) -> None: ...
 

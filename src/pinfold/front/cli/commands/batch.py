@@ -41,7 +41,7 @@ _COLUMNS = ("task", "status", "time", "tokens", "session", "answer")
     type=click.IntRange(1, 256),
     default=min(4, os.cpu_count() or 1),
     show_default=True,
-    help="Tasks that run at the same time.",
+    help="How many tasks run at the same time.",
 )
 @click.option("--out", type=PATH, help="File for the results. Default: TASKS.results.jsonl.")
 @session_options
@@ -49,8 +49,8 @@ def batch_command(tasks: Path, jobs: int, out: Path | None, **given: Any) -> int
     """Do every task of TASKS, a file of JSON Lines: {"id": "a", "prompt": "...", "workspace": "optional folder"}.
 
     Each task has a session of its own. Tasks that share a folder each work on a private copy, whose changes are merged
-    when the task is done. Results are added to the file of --out as they come. Run again with the same file, it does
-    only what is not done yet.
+    when the task is done. Results are added to the --out file as they come. A second run with the same file does only
+    the tasks that are not done yet.
     """
     listed = read_tasks(tasks)
     out = (out or tasks.with_suffix(".results.jsonl")).absolute()
@@ -103,7 +103,7 @@ async def _run(tasks: list[Task], executor: LocalTasks, jobs: int, results: Resu
     for line in columns([_COLUMNS, *(_row(ended[task.id]) for task in tasks if task.id in ended)]):
         click.echo(line)
     if executor.stopping.is_set():
-        say("stopped; run the same command again to go on")
+        say("stopped; run the same command again to continue")
         return 130
     bad = [result for result in ended.values() if result.status != "done"]
     return 0 if not bad else 75 if all(result.temporary for result in bad) else 1

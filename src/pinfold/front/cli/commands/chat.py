@@ -31,7 +31,7 @@ def chat_command(log_level: str | None, **given: object) -> int:
     if given["notebook"] and (given["last"] or given["session"]):
         raise click.UsageError("--from starts a new session; it cannot be combined with --continue or --session")
     if given["no_run"] and not given["notebook"]:
-        raise click.UsageError("--no-run goes with --from")
+        raise click.UsageError("--no-run needs --from")
     given["log_level"] = log_level
     return chat_here(given)
 
@@ -62,17 +62,23 @@ def _is_terminal(stream: TextIO | None) -> bool:
 def acp_command(log_level: str | None, **given: object) -> None:
     """Serve the agent to an editor, by the Agent Client Protocol over standard input and output.
 
-    The editor starts this command, names the folder to work in, and asks you for approvals. The flags hold for all
-    its sessions; mode and model can also be chosen in the editor.
+    The editor starts this command, names the folder to work in, and asks you for approvals. The flags apply to all
+    its sessions; you can also choose mode and model in the editor.
     """
     from pinfold.front.acp.handshake import answer_initialize, own_streams
 
     named = given["data"] or given["mount"]
-    seen = mount_settings(given) if named else {"data": None, "mounts": None, "allow_unmasked": given["allow_unmasked"]}
+    # Without such flags, the answer need not wait for the modules that check them.
+    mounted = (
+        mount_settings(given) if named else {"data": None, "mounts": None, "allow_unmasked": given["allow_unmasked"]}
+    )
     with own_streams() as (reads, writes):
         first = answer_initialize(reads, writes)
+        # Editors wait for that answer, so everything else is imported after it.
         import anyio
 
+        from pinfold.app import start_operator_log
         from pinfold.front.acp.agent import serve_editor
 
-        anyio.run(serve_editor, reads, writes, first, (flags_of(given), seen, log_level))
+        start_operator_log(log_level)
+        anyio.run(serve_editor, reads, writes, first, flags_of(given), mounted)

@@ -12,7 +12,7 @@ from pinfold.front.cli.terminal import show, tell
 from pinfold.front.progress import say
 
 _FIRST_WORDS = """\
-# What can be set, and what it is now: pinfold config show --origin
+# To see all settings and their values: pinfold config show --origin
 """
 
 
@@ -36,7 +36,7 @@ def show_settings(origin: bool) -> None:
 @config_command.command("get")
 @click.argument("key")
 def get(key: str) -> None:
-    """Print one setting as it applies in this folder; anything but text as JSON."""
+    """Print one setting as it applies in this folder. Values other than text are printed as JSON."""
     from pinfold.app.config import value_of
 
     value, _ = value_of(key, current_folder())
@@ -64,7 +64,7 @@ def set_(key: str, value: str | None, unset: bool, project: bool) -> None:
         now = "(hidden)" if is_hidden else plain_json(change.after)
         tell(f"{change.path}, line {change.line}: {key} = {now}")
     else:
-        was = "is not set there any more" if change.before is not None else "was not set there"
+        was = "is no longer set there" if change.before is not None else "was not set there"
         tell(f"{change.path}: {key} {was}")
     if change.wins:
         say(f"{change.wins} also sets {key}, and takes precedence")

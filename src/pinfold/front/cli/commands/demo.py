@@ -54,7 +54,7 @@ class DemoFailed(PinfoldError):
 @sandbox_option
 @click.option("--fast", is_flag=True, help="Do not pause for reading.")
 def demo_command(workspace: Path | None, sandbox: str | None, fast: bool) -> int:
-    """Show what Pinfold does in half a minute: offline, without a key, with a recorded model and a real sandbox."""
+    """Show in half a minute what Pinfold does: offline, without a key, with a recorded model and a real sandbox."""
     session = events.new_session_id()
     folder = workspace or make_demo_folder()
     try:
@@ -64,14 +64,14 @@ def demo_command(workspace: Path | None, sandbox: str | None, fast: bool) -> int
     flags = {"model.name": demo_model_name("regions"), "run.mode": "auto", "sandbox.provider": sandbox}
     options = replace(new_session_options(session, folder, flags), title="demo")
     table = provide_table(folder)
-    stage = _Stage(is_paced=not fast and sys.stdout.isatty())
-    demo = _Demo(stage, session, options, table)
+    screen = _Screen(is_paced=not fast and sys.stdout.isatty())
+    demo = _Demo(screen, session, options, table)
     anyio.run(demo.play)
-    demo.farewell(kept=workspace)
+    demo.show_next_steps(kept=workspace)
     return 0
 
 
-class _Stage:
+class _Screen:
     """Writes for the viewer, slowly enough to read."""
 
     def __init__(self, *, is_paced: bool) -> None:
@@ -80,7 +80,7 @@ class _Stage:
         self._is_styled = sys.stdout.isatty() and not dull
         self._width = min(_WIDEST, max(20, shutil.get_terminal_size().columns))
 
-    async def types(self, text: str) -> None:
+    async def show_typed(self, text: str) -> None:
         """Show what the user would type."""
         self._write("\n" + self._style("you> ", bold=True), end="")
         for piece in text if self._is_paced else (text,):
@@ -89,31 +89,31 @@ class _Stage:
         self._write("")
         await self.pause(0.5)
 
-    async def says(self, text: str) -> None:
+    async def show_reply(self, text: str) -> None:
         """Show what the model says, marked as recorded."""
         self._write_wrapped("recorded model> ", text, "  ")
         await self.pause()
 
-    async def remarks(self, text: str) -> None:
+    async def show_remark(self, text: str) -> None:
         """Show a comment by the demo itself."""
         self._write("")
         self._write_wrapped("", text, "")
         await self.pause()
 
-    def code(self, text: str) -> None:
+    def show_code(self, text: str) -> None:
         for line in presentable(text).rstrip("\n").splitlines():
             self._write(self._style("  | ", dim=True) + self._style(line, fg="cyan"))
 
-    async def output(self, text: str) -> None:
+    async def show_output(self, text: str) -> None:
         for line in presentable(text).rstrip("\n").splitlines():
             self._write(f"    {line}")
         await self.pause()
 
-    def fact(self, what: str, value: str, *, good: bool = False) -> None:
+    def show_fact(self, what: str, value: str, *, good: bool = False) -> None:
         value = abbreviate_home(presentable_line(value))
         self._write(f"  {what:<24} {self._style(value, fg='green') if good else value}")
 
-    def detail(self, text: str) -> None:
+    def show_detail(self, text: str) -> None:
         self._write_wrapped("  ", text, "  ")
 
     async def pause(self, share: float = 1.0) -> None:
@@ -138,76 +138,77 @@ class _Stage:
 
 
 class _Demo:
-    def __init__(self, stage: _Stage, session: SessionId, options: Options, table: Path) -> None:
-        self._stage = stage
+    def __init__(self, screen: _Screen, session: SessionId, options: Options, table: Path) -> None:
+        self._screen = screen
         self._options = options
         self._table = table
-        self._shelf = SessionStore()
+        self._store = SessionStore()
         self._kept = session
-        self._gone: SessionId | None = None
-        self._told = 0
+        self._discarded: SessionId | None = None
+        self._handled = 0
         """Sequence number of the last event that was handled."""
         self._began = time.monotonic()
 
     async def play(self) -> None:
         """Play the demo. Raises DemoFailed if undo or fork do not do what the demo claims."""
-        stage, session = self._stage, self._kept
-        await stage.remarks(
+        screen, session = self._screen, self._kept
+        await screen.show_remark(
             "The model in this demo is RECORDED: its replies come from a file, so that no key and no network are needed. "
             "The rest is real: its code runs in an isolated session on this machine, on the table below."
         )
-        stage.fact("the table", str(self._table))
-        async with acquire(self._shelf.folder_of(session), session, self._options) as live:
+        screen.show_fact("the table", str(self._table))
+        async with acquire(self._store.folder_of(session), session, self._options) as live:
             await self._turn(live, "regions", "How much did each region sell? The table is sales.csv.")
             await self._turn(live, "months", "And by month? Draw it.")
             if (picture := self._table.with_name("revenue.png")).exists():
-                stage.fact("the picture", str(picture))
+                screen.show_fact("the picture", str(picture))
             await self._mistake(live)
             await self._branches(live)
-        if self._gone:  # only after it is closed
-            self._shelf.remove(self._gone)
+        if self._discarded:  # only after it is closed
+            self._store.remove(self._discarded)
 
     async def _mistake(self, live: LiveSession) -> None:
-        stage, before, size = self._stage, _digest(self._table), await _value(live, _SIZE)
+        screen, before, size = self._screen, _digest(self._table), await _value(live, _SIZE)
         await self._turn(live, "mistake", "Remove the column discount from the file.")
-        await stage.remarks("That was a mistake: other columns and most rows are gone too. So, undo:")
-        stage.fact("sales.csv before", before)
-        stage.fact("sales.csv now", _digest(self._table))
-        await stage.types("/undo")
+        await screen.show_remark("That was a mistake: other columns and most rows are gone too. So, undo:")
+        screen.show_fact("sales.csv before", before)
+        screen.show_fact("sales.csv now", _digest(self._table))
+        await screen.show_typed("/undo")
         rewound = await rewind(live, events.Undo(), live.log.seq)
-        stage.detail(rewound_in_words(rewound))
+        screen.show_detail(rewound_in_words(rewound))
         after = _digest(self._table)
         if after != before:
             raise DemoFailed(f"the undo did not bring {self._table} back: {after} instead of {before}")
-        stage.fact("sales.csv now", f"{after}  the same bytes", good=True)
+        screen.show_fact("sales.csv now", f"{after}  the same bytes", good=True)
         if (now := await _value(live, _SIZE)) != size:
             raise DemoFailed(f"the undo did not bring the variable sales back: {now} instead of {size}")
         rows, columns = now.strip("()").split(", ")
-        stage.fact("the variable sales now", f"{rows} rows of {columns} columns  as before", good=True)
-        await stage.pause()
+        screen.show_fact("the variable sales now", f"{rows} rows of {columns} columns  as before", good=True)
+        await screen.pause()
 
     async def _branches(self, live: LiveSession) -> None:
-        stage, first = self._stage, self._kept
-        await stage.remarks(
-            "Now two ways to go on. A fork is a second session that begins with all the first one has, variables included:"
+        screen, first = self._screen, self._kept
+        await screen.show_remark(
+            "Now two ways to go on. A fork is a second session that starts with everything the first one has, also its "
+            "variables:"
         )
-        await stage.types("/fork")
-        second, _ = await fork(self._shelf, first, "demo, the branch")
-        stage.fact("this session", first)
-        stage.fact("the fork", second)
-        place = self._shelf.folder_of(second)
+        await screen.show_typed("/fork")
+        second, _ = await fork(self._store, first, "demo, the branch")
+        screen.show_fact("this session", first)
+        screen.show_fact("the fork", second)
+        place = self._store.folder_of(second)
         options = resume_options(second, place, None, {"model.name": demo_model_name("trend")})
         try:
             ours = await self._guess(live, "mean", "What will the next month bring? The mean of the last three?")
             async with acquire(place, second, replace(options, notices=())) as other:
-                self._told = other.log.seq
+                self._handled = other.log.seq
                 theirs = await self._guess(other, "trend", "[fork] What will it bring, if the trend goes on?")
         except BaseException:
-            self._shelf.remove(second)
+            self._store.remove(second)
             raise
-        self._kept, self._gone = (second, first) if theirs < ours else (first, second)
+        self._kept, self._discarded = (second, first) if theirs < ours else (first, second)
         which = "fork" if self._kept == second else "first session"
-        await stage.remarks(f"The {which} missed by less, so this branch is kept and the other one is deleted.")
+        await screen.show_remark(f"The {which} missed by less, so this branch is kept and the other one is deleted.")
 
     async def _guess(self, live: LiveSession, part: Part, prompt: str) -> float:
         """Run a forecast and return its error."""
@@ -215,43 +216,43 @@ class _Demo:
         return float(await _value(live, "missed"))
 
     async def _turn(self, live: LiveSession, part: Part, prompt: str) -> None:
-        stage, turn, cells = self._stage, events.new_turn_id(), set[events.ActionId]()
-        await stage.types(prompt)
+        screen, turn, cells = self._screen, events.new_turn_id(), set[events.ActionId]()
+        await screen.show_typed(prompt)
         await live.submit(events.Configure(model=demo_model_name(part)))
-        async with aclosing(follow(live, events.Say(turn=turn, text=prompt), self._told)) as feed:
+        async with aclosing(follow(live, events.Say(turn=turn, text=prompt), self._handled)) as feed:
             async for item in feed:
                 match event_of(item):
                     case events.Noticed(text=text):
-                        await stage.remarks(f"(Note: {text})")
+                        await screen.show_remark(f"(Note: {text})")
                     case events.ModelReplied(text=text, actions=actions) if actions:
-                        await stage.says(text)
+                        await screen.show_reply(text)
                     case events.ActionProposed(id=id_, turn=of, action=events.RunCell(code=code)) if of == turn:
                         cells.add(id_)
-                        stage.code(code)
+                        screen.show_code(code)
                     case events.ActionFinished(id=id_, outcome=outcome, observation=seen) if id_ in cells:
                         if outcome != "ok":
                             raise DemoFailed(f"a cell ended with {outcome}: {presentable_line(seen[-300:])}")
                         if seen.strip() not in _SILENT:
-                            await stage.output(seen)
+                            await screen.show_output(seen)
                     case events.TurnEnded(text=text):
-                        self._told = live.log.seq
-                        return await stage.says(text)
+                        self._handled = live.log.seq
+                        return await screen.show_reply(text)
                     case events.TurnFailed(error=words) | events.TurnInterrupted(reason=words):
                         raise DemoFailed(words)
                     case _:
                         pass
         raise DemoFailed("the session ended before the turn did")
 
-    def farewell(self, kept: Path | None) -> None:
+    def show_next_steps(self, kept: Path | None) -> None:
         took = time.monotonic() - self._began
-        self._stage.write(f"\nThat took {took:.0f} s. What to type next:")
+        self._screen.write(f"\nThat took {took:.0f} s. What to type next:")
         place = shlex.quote(str(kept)) if kept else "DIR"
         for typed, words in (
             (f"pinfold exec -s {self._kept} -c 'len(sales)'", "the session lives on after this process"),
             (f"pinfold demo --workspace {place}", f"edit {place}/sales.csv: the numbers change"),
-            ("pinfold", "the same with a model of yours, on your own files"),
+            ("pinfold", "the same with your own model and files"),
         ):
-            self._stage.write(f"  {typed}\n      {words}")
+            self._screen.write(f"  {typed}\n      {words}")
 
 
 async def _value(live: LiveSession, code: str) -> str:

@@ -37,7 +37,7 @@ _NAMES = 14
 @click.command("doctor")
 @click.option("--sandbox", "names", multiple=True, help="Check only this sandbox. Default: all but unsafe-local.")
 @click.option(
-    "--wait", type=MORE_THAN_0, default=LIMIT_S, metavar="SECONDS", show_default=True, help="Limit for each check."
+    "--wait", type=MORE_THAN_0, default=LIMIT_S, metavar="SECONDS", show_default=True, help="Time limit for each check."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor_command(names: tuple[str, ...], wait: float, as_json: bool) -> int:

@@ -32,6 +32,7 @@ from pinfold.front.cli.terminal import is_closed
 from pinfold.front.cli.turn_streams import JsonLines, Streams, exit_code, write
 from pinfold.front.flags import MORE_THAN_0, PATH, Flags, access_options, flags_of, mount_settings
 from pinfold.front.progress import say
+from pinfold.text import pluralize
 
 if TYPE_CHECKING:
     from pinfold.app.clients import Notebook, NotebookResult
@@ -44,7 +45,7 @@ _LARGEST = 16 << 20
 @click.command("exec")
 @click.argument("file", required=False)
 @click.option("-c", "code", help="Python code to run.")
-@click.option("-s", "--session", "name", help="Use the session of this name, or start it, and keep it.")
+@click.option("-s", "--session", "name", help="Use the session of this name, and keep it; start it if there is none.")
 @access_options
 @click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Time limit for the cell.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
@@ -125,18 +126,18 @@ def _source(file: str | None, code: str | None) -> str:
 @asynccontextmanager
 async def _open_named(name: str, given: Flags) -> AsyncGenerator[Link]:
     """Open the session of this name, or make it. A lock ensures that only one process makes it."""
-    shelf, flags = SessionStore(), flags_of(given)
+    store, flags = SessionStore(), flags_of(given)
     async with AsyncExitStack() as stack:
-        with shelf.hold_name_lock():
+        with store.hold_name_lock():
             try:
-                session, folder = shelf.find(name)
+                session, folder = store.find(name)
                 options = resume_options(session, folder, given["workspace"], flags)
             except NoSuchSession as missing:
                 if missing.several or name == "last" or name.startswith("s_"):
                     raise
                 session = new_session_id()
                 options = replace(new_session_options(session, given["workspace"], flags), title=name)
-                folder = shelf.folder_of(session)
+                folder = store.folder_of(session)
             options = replace(options, **mount_settings(given))
             link = await stack.enter_async_context(connect(folder, session, options))
         yield link
@@ -171,7 +172,7 @@ def _exec_notebook(
     if any(one.finished.outcome == "interrupted" for one in failed):
         return 130
     if left := len(notebook.programs) - len(ran):
-        say(f"{left} {'cell' if left == 1 else 'cells'} after it were not run (--keep-going runs them)")
+        say(f"stopped at this cell; not run: {pluralize('cell', left)} (--keep-going runs all)")
     return 1 if failed else 0
 
 

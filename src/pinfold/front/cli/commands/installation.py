@@ -29,8 +29,6 @@ from pinfold.front.pages import SERVER_KINDS
 from pinfold.front.progress import ProgressDisplay, make_reporter, say
 from pinfold.text import without_known
 
-_PHASES = {"wait": "waiting for another pull", "download": "downloading", "check": "checking"}
-
 
 class _Work:
     """Shows the progress of a download or a build, and how long it took."""
@@ -101,10 +99,10 @@ def _server_fields(server: models.FoundServer) -> dict[str, Json]:
 
 
 def _models_page(reachable: models.Reachable) -> Iterator[str]:
-    yield "inside"
+    yield "built in"
     for inside in reachable.inside:
         weights = inside.weights
-        here = "here" if inside.path else f"`pinfold model pull {weights.name}`"
+        here = "downloaded" if inside.path else f"download with `pinfold model pull {weights.name}`"
         yield f"  {weights.name:<14} {weights.title}, {weights.megabytes}: {here}"
         yield f"  {'':<14} {_abilities(weights.context, 'text')}, {weights.memory / 1e9:.1f} GB of memory"
     yield "on this machine"
@@ -115,11 +113,11 @@ def _models_page(reachable: models.Reachable) -> Iterator[str]:
             yield f"    {server.name_of(model)}: {_abilities(model.context, model.tools)}"
     if not reachable.servers:
         yield "  no server answers (looked for Ollama, LM Studio, llama.cpp and vLLM)"
-    yield "elsewhere"
+    yield "cloud providers"
     for key in reachable.keys:
         yield f"  {key.provider:<14} {key.variable} is set"
     if not reachable.keys:
-        yield "  no provider's key is set"
+        yield "  no provider key is set"
 
 
 def _abilities(context: int | None, tools: str) -> str:
@@ -139,7 +137,7 @@ def pull(name: str) -> None:
 @model_command.command("serve")
 @click.argument("what", metavar="PATH|NAME")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port; 0 for any free one.")
-@click.option("--host", default="127.0.0.1", help="Address; other than this machine it needs --key.")
+@click.option("--host", default="127.0.0.1", help="Address to listen on; beyond this machine it needs --key.")
 @click.option("--key", metavar="KEY", help="Require this key from clients.")
 @click.option("--context", type=click.IntRange(min=256), help="Tokens of context, for a GGUF file.")
 def serve(what: str, port: int, host: str, key: str | None, context: int | None) -> None:
@@ -161,10 +159,6 @@ def fetch(name: str) -> None:
     """Download a model with progress; silent if it is here already. Raises PinfoldError."""
     work = _Work(step=0.1)
 
-    def show_progress(pulling: models.Pulling) -> None:
-        counted = f"{pulling.done / 1e6:,.0f} of {pulling.total / 1e6:,.0f} MB" if pulling.total else ""
-        work.shown.show(_PHASES[pulling.phase], pulling.done, pulling.total, counted)
-
     def leave(*_: object) -> None:
         """Exit at once: cancelling would wait for name resolution. The partial file can be resumed."""
         clear = "\r\x1b[K" if sys.stderr.isatty() else ""
@@ -174,7 +168,7 @@ def fetch(name: str) -> None:
     before = signal.signal(signal.SIGINT, leave)
     try:
         with work:
-            path = anyio.run(models.pull_model, name, show_progress)
+            path = anyio.run(models.pull_model, name, work.report)
     finally:
         signal.signal(signal.SIGINT, before)
     if work.shown.began:
@@ -200,7 +194,7 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
     if work.shown.began:
         work.say_ready(f"{len(environment.packages)} packages, {_megabytes(environment)}, {environment.folder}")
         if sandbox.python:
-            say(f"cells still run in {sandbox.python}, as sandbox.python is set")
+            say(f"cells still run in {sandbox.python}, because sandbox.python is set")
 
 
 def build_with_progress(packages: tuple[str, ...]) -> None:
@@ -217,18 +211,18 @@ def build_with_progress(packages: tuple[str, ...]) -> None:
 @env_command.command("show")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show_environment(as_json: bool) -> None:
-    """Print the environment's packages, its place, and whether cells use it."""
+    """Print the environment's packages, its folder, and whether cells use it."""
     sandbox = _load_sandbox_config()
-    standing = environment_status(sandbox.packages, sandbox.python)
+    status = environment_status(sandbox.packages, sandbox.python)
     if as_json:
-        click.echo(plain_json(_environment_fields(standing)))
+        click.echo(plain_json(_environment_fields(status)))
         return
-    environment = standing.environment
+    environment = status.environment
     if environment is None:
-        show(f"not built: `pinfold env build` makes it in {standing.folder}")
-        show(f"cells run in {standing.used}")
+        show(f"not built: `pinfold env build` makes it in {status.folder}")
+        show(f"cells run in {status.used}")
         return
-    used = "yes" if standing.used == environment.python else f"no, cells run in {standing.used}"
+    used = "yes" if status.used == environment.python else f"no, cells run in {status.used}"
     rows = {
         "key": environment.key,
         "path": environment.folder,
@@ -252,19 +246,19 @@ def _load_sandbox_config() -> SandboxConfig:
     return loaded.config.sandbox
 
 
-def _environment_fields(standing: EnvironmentStatus) -> dict[str, Json]:
-    environment = standing.environment
+def _environment_fields(status: EnvironmentStatus) -> dict[str, Json]:
+    environment = status.environment
     fields: dict[str, Json] = {
         "built": environment is not None,
-        "key": standing.key,
-        "path": str(standing.folder),
-        "cells_run_in": str(standing.used),
+        "key": status.key,
+        "path": str(status.folder),
+        "cells_run_in": str(status.used),
     }
     if environment is None:
         return fields
     return {
         **fields,
-        "used": standing.used == environment.python,
+        "used": status.used == environment.python,
         "python": str(environment.python),
         "python_version": environment.version,
         "added": list(environment.asked),
@@ -291,7 +285,7 @@ def list_(as_json: bool) -> None:
     for name, extra in models.EXTRAS.items():
         is_here = not models.missing_modules(name)
         fields = {"name": name, "installed": is_here, "for": extra.words, "packages": models.requirements(name)}
-        rows.append((fields, f"{name:<14}{'installed' if is_here else 'not here':<11}{extra.words}"))
+        rows.append((fields, f"{name:<14}{'installed' if is_here else 'available':<11}{extra.words}"))
     show_rows(rows, as_json=as_json)
 
 

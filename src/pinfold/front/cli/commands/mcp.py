@@ -73,7 +73,7 @@ def _fields(one: mcp.ServerListing) -> dict[str, Json]:
 
 
 def _line(one: mcp.ServerListing) -> str:
-    tools = "never seen" if one.tools is None else f"{one.tools} tools"
+    tools = "tools not read yet" if one.tools is None else f"{one.tools} tools"
     trusted = ", trusted" if one.trusted else ""
     line = f"{one.spec.name:<20} {tools + trusted:<20} {one.where}"
     failure = one.failure
@@ -93,7 +93,7 @@ def _line(one: mcp.ServerListing) -> str:
 @click.option(
     "--reach",
     type=click.Choice(["nothing", "files", "workspace", "network", "outside"]),
-    help="What the server needs. It runs in its own sandbox, unless `outside`.",
+    help="What the server may use. It runs in its own sandbox, unless `outside`.",
 )
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host the sandboxed server may contact.")
 @click.option("--no-check", is_flag=True, help="Add it without starting it.")
@@ -111,7 +111,7 @@ def add(name: str, no_check: bool, **given: Any) -> None:
     spec = mcp.spec_of(name, entry)
     if no_check:
         mcp.write_entry(name, entry)
-        _tell(f"{spec.name} is added, but was not checked: its tools are accepted as they are at first use")
+        _tell(f"{spec.name} is added but not checked: Pinfold will accept the tools that it has at first use")
         return
 
     if hint := mcp.registry_hint(spec):
@@ -126,16 +126,16 @@ def add(name: str, no_check: bool, **given: Any) -> None:
                 why = str(failure).replace(f" in {spec.origin}", "")  # the file has no such entry
                 raise mcp.ServerFailed(f"{why}; nothing was added (--no-check adds it anyway)") from None
             mcp.write_entry(name, entry)
-            _tell(f"{spec.name} is added; in code it is servers.{spec.name}")
+            _tell(f"{spec.name} is added; code calls it as servers.{spec.name}")
             _print_tools(found, spec.name)
-            later = f"you are asked about each call; to trust what it says of its tools: pinfold mcp trust {name}"
+            later = f"you are asked about each call; to trust what it says about its tools: pinfold mcp trust {name}"
             if not is_terminal(sys.stdin):
                 _tell(later)
                 return
             for line in describe_server(spec):
                 click.echo(line)
             click.echo(presentable(annotations_page(spec.name, found.annotations(spec.name))))
-            if await to_thread.run_sync(agrees, f"Trust what {spec.name} says of its tools?"):
+            if await to_thread.run_sync(agrees, f"Trust what {spec.name} says about its tools?"):
                 _trust(found, spec.name)
             else:
                 _tell(later)
@@ -167,8 +167,9 @@ def remove(name: str) -> None:
 def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> None:
     """Accept a server's tools as they are now, and believe what it says about them.
 
-    Shows how it starts, what has changed since you last agreed, and which tools say they only read: calls to those
-    need no approval from then on. A project's server runs in a sandbox; --reach and --host give it more access.
+    Shows how the server starts, what has changed since you last agreed, and which tools only read, by its own account:
+    calls of those no longer need your approval. A project's server runs in a sandbox; --reach and --host give it more
+    access.
     """
     folder = current_folder()
     if reach or hosts:
@@ -186,8 +187,7 @@ def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> 
                 return
             page = difference.text if difference else annotations_page(spec.name, found.annotations(spec.name))
             click.echo(presentable(page))
-            if not yes:
-                confirm(f"Accept all of this for {spec.name}?")
+            confirm(f"Accept all of this for {spec.name}?", yes=yes)
             _trust(found, spec.name)
 
     anyio.run(look)
@@ -212,8 +212,7 @@ def _give_reach(folder: Path, name: str, reach: Reach, hosts: tuple[str, ...], *
         )
     for line in describe_server(replace(spec, reach=reach, hosts=hosts)):
         click.echo(line)
-    if not yes:
-        confirm(f"Let {spec.name} run like this?")
+    confirm(f"Let {spec.name} run like this?", yes=yes)
     grant_reach(spec, reach, hosts)
 
 

@@ -1,4 +1,4 @@
-"""`pinfold memory`: the notes that sessions remember, as the user reads and changes them."""
+"""`pinfold memory`: lets the user read and change the notes that the agent keeps."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from pinfold.text import first_line, pluralize
 _PIPED = 10_000
 """Columns used if there is no terminal: more than any note has."""
 _HERE = click.option("--here", is_flag=True, help="Only notes that sessions in this folder recall.")
-_ALL = click.option("--all", "superseded", is_flag=True, help="Also notes that newer ones have replaced.")
+_ALL = click.option("--all", "superseded", is_flag=True, help="Include notes that newer ones have replaced.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per note.")
 
 
 @click.group("memory")
 def memory_command() -> None:
-    """Notes that the agent keeps across sessions, on this machine."""
+    """Manage the notes that the agent keeps across sessions, on this machine."""
 
 
 @memory_command.command("list")
 @_HERE
 @_ALL
-@click.option("-n", "--limit", type=click.IntRange(1, 100), default=50, show_default=True, help="Notes at most.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 100), default=50, show_default=True, help="Show at most this many notes."
+)
 @_JSON
 def list_command(here: bool, superseded: bool, limit: int, as_json: bool) -> None:
     """List notes, the newest first."""
@@ -43,7 +45,9 @@ def list_command(here: bool, superseded: bool, limit: int, as_json: bool) -> Non
 @click.argument("words", nargs=-1, required=True)
 @_HERE
 @_ALL
-@click.option("-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="Notes at most.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="Show at most this many notes."
+)
 @_JSON
 def search_command(words: tuple[str, ...], here: bool, superseded: bool, limit: int, as_json: bool) -> int:
     """Find notes by their words, the best match first."""
@@ -97,7 +101,7 @@ def forget_command(numbers: tuple[int, ...], yes: bool) -> None:
     if not yes:
         for note in notes:
             show(f"{note.id}. {first_line(note.text, 100)}")
-        confirm(f"Delete {pluralize('note', len(notes))}?")
+    confirm(f"Delete {pluralize('note', len(notes))}?", yes=yes)
     for note in notes:
         memory.forget(note.id, trusted=True)
         tell(f"note {note.id} is forgotten")
@@ -105,9 +109,9 @@ def forget_command(numbers: tuple[int, ...], yes: bool) -> None:
 
 @memory_command.command("export")
 @click.option("-o", "--output", type=PATH, help="File to write; stdout by default.")
-@click.option("--json", "as_json", is_flag=True, help="The default, and the only form.")
-def export_command(output: Path | None, as_json: bool) -> None:  # noqa: ARG001 - JSON it is
-    """Write all notes as JSON lines, the oldest first, replaced ones too."""
+@click.option("--json", "as_json", is_flag=True, help="Changes nothing: the export is always JSON.")
+def export_command(output: Path | None, as_json: bool) -> None:  # noqa: ARG001 - accepted, as by other commands
+    """Write all notes as JSON lines, the oldest first, including those that were replaced."""
     notes = open_memory().all()
     data = "".join(f"{plain_json(describe_note(note))}\n" for note in notes).encode()
     if output is None or str(output) == "-":

@@ -38,7 +38,7 @@ _LOOK_AGAIN_S = 0.1
 
 @click.group("queue")
 def queue_command() -> None:
-    """Tasks that wait their turn. They survive restarts; `pinfold queue run` does them, in a terminal or from cron."""
+    """Queue tasks for later. They survive restarts; `pinfold queue run` does them, in a terminal or from cron."""
 
 
 @queue_command.command("add")
@@ -83,14 +83,16 @@ def cancel_command(number: int) -> None:
 
 
 @queue_command.command("run")
-@click.option("-j", "--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Tasks at the same time.")
-@click.option("--wait", is_flag=True, help="Go on waiting for tasks when all are done.")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="How many tasks run at once."
+)
+@click.option("--wait", is_flag=True, help="When all tasks are done, wait for new ones.")
 def queue_run_command(jobs: int, wait: bool) -> int:
-    """Do the tasks that are due, in their order. A task that fails for a passing reason is tried again later."""
+    """Do the tasks that are due, in order. A task that fails for a temporary reason is tried again later."""
     queue, ended = TaskQueue(), list[QueuedTask]()
     claimed = queue.claim()
     if not wait and queue.is_over():
-        say("no task waits; add one with: pinfold queue add")
+        say("the queue is empty; add a task with: pinfold queue add PROMPT")
     while True:
         try:
             code = anyio.run(_run, queue, jobs, wait, ended)
@@ -114,12 +116,12 @@ async def _run(queue: TaskQueue, jobs: int, wait: bool, ended: list[QueuedTask])
 
     def end(task: QueuedTask) -> None:
         ended.append(task)
-        again = f"will go on at {time.strftime('%H:%M:%S', time.localtime(max(task.due, time.time())))}"
+        again = f"will continue at {time.strftime('%H:%M:%S', time.localtime(max(task.due, time.time())))}"
         became = {"done": "is done", "failed": "failed", "cancelled": "was cancelled"}.get(task.state, again)
         say(f"task {task.number} {became}: {first_line(task.text, _REASON)}")
 
     async with background() as watching:
-        watching.start_soon(set_on_signal, stopping, "stopping; tasks that run go on with the next `pinfold queue run`")
+        watching.start_soon(set_on_signal, stopping, "stopping; the next `pinfold queue run` continues these tasks")
         await run_queue(queue, jobs, on_start=start, on_end=end, stopping=stopping, wait=wait)
     if stopping.is_set():
         return _INTERRUPTED
@@ -158,7 +160,7 @@ def _wait_for(folder: Path, number: int) -> None:
     give_up_at = time.monotonic() + _START_S
     while not folder.is_dir() and TaskQueue().get(number).state in ("waiting", "running"):
         if time.monotonic() > give_up_at:
-            raise ConfigError(f"task {number} has not begun; start it with: pinfold queue run")
+            raise ConfigError(f"task {number} has not started; start it with: pinfold queue run")
         time.sleep(_LOOK_AGAIN_S)
 
 
@@ -166,10 +168,10 @@ async def _follow(session: SessionId, folder: Path, shown: Plain, turn: TurnId |
     """Follow `turn`, which a queued task may be about to begin, else the session's last; return the exit code."""
     options = resume_options(session, folder, None, {})
     async with connect(folder, session, options) as link, link.subscribe(0) as feed:
-        standing = await link.status()
-        if turn is None and isinstance(link, LiveSession) and standing.end == "open":
+        status = await link.status()
+        if turn is None and isinstance(link, LiveSession) and status.end == "open":
             raise ConfigError(f"{session} was cut off and nothing runs it; continue with: pinfold resume {session}")
-        turn = turn or standing.turn
+        turn = turn or status.turn
         if turn is None:
             raise ConfigError(f"{session} has no turn yet")
         begun = False

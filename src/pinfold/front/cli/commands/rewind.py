@@ -41,7 +41,7 @@ _session = click.argument("session", default="last")
     "--what",
     type=click.Choice(["all", "chat", "variables", "files"]),
     default="all",
-    help="What to take back. `chat` needs --turn.",
+    help="What to undo. `chat` needs --turn.",
 )
 def undo_command(session: str, to: int | None, turn: int | None, what: Rewindable) -> int:
     """Undo the last cell of a session: its changes to variables and to files of the workspace.
@@ -77,9 +77,9 @@ def redo_command(session: str) -> int:
 @click.option("--title", help="A name for the new session.")
 def fork_command(session: str, title: str | None) -> None:
     """Start a second session from where SESSION is: same conversation and variables, in the same folder."""
-    shelf = SessionStore()
-    found, _ = shelf.find(session)
-    new, damage = anyio.run(fork, shelf, found, title)
+    store = SessionStore()
+    found, _ = store.find(session)
+    new, damage = anyio.run(fork, store, found, title)
     if damage:
         tell(f"pinfold: the log is damaged: {damage}; the rest was copied")
     click.echo(new)
@@ -106,7 +106,7 @@ _session_option = click.option(
 
 @click.group("checkpoint")
 def checkpoint_command() -> None:
-    """Commit the workspace's files after each cell that changes some, on a separate git ref.
+    """Commit the workspace's files after each cell that changes any, on a separate git ref.
 
     Your index, HEAD and branches are never touched. `[checkpoint] git = true` turns this on for new sessions.
     """
@@ -143,7 +143,7 @@ def list_(session: str, as_json: bool) -> None:
 @click.argument("number", type=click.IntRange(min=1))
 @_session_option
 def restore(number: int, session: str) -> None:
-    """Restore the workspace's files from checkpoint NUMBER. The present files are saved in a checkpoint first."""
+    """Restore the workspace's files from checkpoint NUMBER. The current files are saved in a checkpoint first."""
     found, folder = SessionStore().find(session)
     options = resume_options(found, folder, None, {})
 

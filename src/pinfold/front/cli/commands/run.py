@@ -59,7 +59,7 @@ _STOP_S = 10.0
     "--branches", type=click.IntRange(2, 16), help="Run N attempts in parallel, each on its own copy of the files."
 )
 @click.option("--check", metavar="CMD", help="With --branches: keep the first attempt in which this command succeeds.")
-@click.option("--background", is_flag=True, help="Do it in the background and print the session's id.")
+@click.option("--background", is_flag=True, help="Do the task in the background and print the session's id.")
 def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: Any) -> int:
     """Do one task and print the answer. PROMPT may also come from a file (-f) or from standard input.
 
@@ -67,17 +67,19 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     goes to stdout, everything else to stderr. Actions that need approval are denied.
     """
     if (given["branches"] is None) != (given["check"] is None):
-        raise click.UsageError("--branches and --check go together")
+        raise click.UsageError("--branches needs --check, and --check needs --branches")
     if given["branches"] and given["notebook"]:
         raise click.UsageError("--from and --branches cannot be combined")
     if given["no_run"] and not given["notebook"]:
-        raise click.UsageError("--no-run goes with --from")
+        raise click.UsageError("--no-run needs --from")
     text = prompt_from(prompt, file)
     if given["background"]:
         from pinfold.front.cli.commands.queue import run_in_background
 
         return run_in_background(text, given)
-    along = TurnInput(text, given["data"], given["attach"], beside=prompt not in (None, "-") or file not in (None, "-"))
+    turn_input = TurnInput(
+        text, given["data"], given["attach"], stdin_is_data=prompt not in (None, "-") or file not in (None, "-")
+    )
     session = events.new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
     schema = None if given["output_schema"] is None else read_schema(given["output_schema"])
@@ -89,12 +91,12 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     folder = None if ephemeral else SessionStore().folder_of(session)
     scratch_input = f"{session}-input"
     try:
-        along.read_stdin(input_of(folder) if folder else scratch_folder(scratch_input))
-        options = replace(options, data=along.data)
+        turn_input.read_stdin(input_of(folder) if folder else scratch_folder(scratch_input))
+        options = replace(options, data=turn_input.data)
         if given["branches"]:
-            along.refuse_with("--branches")
-            return anyio.run(_run_race, options, along.text, None if ephemeral else SessionStore(), given)
-        return anyio.run(_new_turn, session, folder, options, along, given)
+            turn_input.refuse_with("--branches")
+            return anyio.run(_run_race, options, turn_input.text, None if ephemeral else SessionStore(), given)
+        return anyio.run(_new_turn, session, folder, options, turn_input, given)
     finally:
         if folder:
             remove_unstarted(folder)
@@ -103,12 +105,14 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
             forget_scratch(scratch_input)
 
 
-async def _new_turn(session: SessionId, folder: Path | None, options: Options, along: TurnInput, given: Flags) -> int:
+async def _new_turn(
+    session: SessionId, folder: Path | None, options: Options, turn_input: TurnInput, given: Flags
+) -> int:
     def open_link() -> AbstractAsyncContextManager[Link]:
         return open_session(None, session, options) if folder is None else connect(folder, session, options)
 
     turn, images = events.new_turn_id(), list[events.Image]()
-    opened = along.wrap_opening(open_link, folder, images)
+    opened = turn_input.wrap_opening(open_link, folder, images)
     notebook = None
     if given["notebook"]:
         from pinfold.app.clients import AttachedNotebook
@@ -117,7 +121,7 @@ async def _new_turn(session: SessionId, folder: Path | None, options: Options, a
         opened = notebook.wrap_opening(opened)
 
     def command_for(_: SessionStatus) -> Say:
-        text = notebook.add_to_prompt(along.text) if notebook else along.text
+        text = notebook.add_to_prompt(turn_input.text) if notebook else turn_input.text
         return Say(turn=turn, text=text, images=tuple(images))
 
     return await _run_turn(opened, command_for, given, hints=folder is not None)
@@ -143,10 +147,10 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
     options = replace(options, **mount_settings(given))
     said = Say(turn=events.new_turn_id(), text=prompt) if prompt else None
 
-    def command_for(standing: SessionStatus) -> Command:
-        if standing.no_model:
-            raise ConfigError(standing.no_model)
-        match standing.end:
+    def command_for(status: SessionStatus) -> Command:
+        if status.no_model:
+            raise ConfigError(status.no_model)
+        match status.end:
             case _ if said:
                 return said
             case "open":
@@ -236,7 +240,7 @@ async def stop_on_signal(
     raise KeyboardInterrupt
 
 
-async def _run_race(options: Options, prompt: str, shelf: SessionStore | None, given: Flags) -> int:
+async def _run_race(options: Options, prompt: str, store: SessionStore | None, given: Flags) -> int:
     from pinfold.app.clients import BestOfN, describe_conflicts
 
     def show(item: Entry | Delta) -> None:
@@ -245,7 +249,7 @@ async def _run_race(options: Options, prompt: str, shelf: SessionStore | None, g
         elif isinstance(item, Entry) and not given["quiet"]:
             show_notice(item)
 
-    race = BestOfN(options, given["branches"], store=shelf, show=show, say=say)
+    race = BestOfN(options, given["branches"], store=store, show=show, say=say)
     async with background() as tasks:
         tasks.start_soon(_leave_on_signal)
         won = await race.run(prompt, given["check"])

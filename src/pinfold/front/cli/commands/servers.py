@@ -103,7 +103,9 @@ def _report_result(done: bool, words: str) -> int:
     help="Serve HTTP, for several clients. Default address: 127.0.0.1:8484.",
 )
 @click.option("--token-env", metavar="NAME", help="Environment variable with the bearer token for --http.")
-@click.option("--host-name", multiple=True, metavar="NAME[:PORT]", help="Another host name of --http.")
+@click.option(
+    "--host-name", multiple=True, metavar="NAME[:PORT]", help="Another name that clients use for this server."
+)
 @click.option("--allow-origin", multiple=True, metavar="URL", help="Web page that may use --http.")
 @click.option("--agent", "with_agent", is_flag=True, help="Also offer the agent, as the tool `ask`.")
 @click.option("--model", help="The agent's model, as for `run`.")
@@ -112,23 +114,23 @@ def _report_result(done: bool, words: str) -> int:
 @click.option("--allow-tool", multiple=True, metavar="SERVER.TOOL", help="Let the agent call TOOL without asking.")
 @click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Time limit for one cell.")
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
-@click.option("--export", metavar="NAME[,NAME]|*", help="Offer these MCP servers of yours too, behind policy.")
-@click.option("--plain-names", is_flag=True, help="Keep the tools' names. Default: SERVER__TOOL.")
+@click.option("--export", metavar="NAME[,NAME]|*", help="Also offer these of your MCP servers; policy applies.")
+@click.option("--plain-names", is_flag=True, help="With --export: do not prefix tools with SERVER__.")
 def mcp_server_command(
     place: str | None, with_agent: bool, ephemeral: bool, export: str | None, plain_names: bool, **given: Any
 ) -> None:
     """Offer Python sessions, and with --agent the agent, to an MCP client.
 
-    Uses standard input and output unless --http is given. Approvals are asked of the client, and denied if the
-    client cannot be asked.
+    Uses standard input and output unless --http is given. What needs approval is put to the client's user, and denied
+    if the client cannot ask.
     """
     http_only = [name for name in ("token_env", "host_name", "allow_origin") if given[name]]
     if place is None and http_only:
-        raise click.UsageError(f"--{http_only[0].replace('_', '-')} goes with --http")
+        raise click.UsageError(f"--{http_only[0].replace('_', '-')} needs --http")
     if plain_names and not export:
-        raise click.UsageError("--plain-names goes with --export")
+        raise click.UsageError("--plain-names needs --export")
     if given["model"] and not with_agent:
-        raise click.UsageError("--model goes with --agent")
+        raise click.UsageError("--model needs --agent")
     # A resumed session gets only the data and mounts named now.
     nothing: Flags = {"data": {}, "mounts": ()}
     seen = nothing | {key: value for key, value in mount_settings(given).items() if value is not None}
@@ -140,16 +142,16 @@ def mcp_server_command(
     from pinfold.front.mcp_server import Offer, parse_address, serve_http, serve_stdio
 
     exports = tuple(filter(None, (name.strip() for name in (export or "").split(","))))
-    offer = Offer(offering=ClientSessions(terms), with_agent=with_agent, exports=exports, plain_names=plain_names)
+    offer = Offer(
+        client_sessions=ClientSessions(terms), with_agent=with_agent, exports=exports, plain_names=plain_names
+    )
     if place is None:
         anyio.run(serve_stdio, offer)
         return
 
     where = parse_address(place, given["host_name"], given["allow_origin"])
     if not is_loopback(where.host) and not where.names:
-        raise ConfigError(
-            f"{where.host} can be reached from other machines: give its name with --host-name, and put TLS in front of it"
-        )
+        raise ConfigError(f"other machines can reach {where.host}: name it with --host-name, and put TLS in front")
     token, kept = server_token(given["token_env"], "mcp-server")
 
     def ready(address: str) -> None:
@@ -173,13 +175,19 @@ _NOT_RUNNING = "pinfold serve is not running"
 
 
 @click.group("serve", invoke_without_command=True)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 for any free one."
+)
 @click.option("--no-open", is_flag=True, help="Do not open the browser.")
-@click.option("--token-file", type=PATH, metavar="FILE", help="Token of API clients; made if the file is not there.")
-@click.option("--host-name", multiple=True, metavar="NAME[:PORT]", help="Another name this server is reached by.")
+@click.option("--token-file", type=PATH, metavar="FILE", help="File with the token of API clients; created if missing.")
+@click.option(
+    "--host-name", multiple=True, metavar="NAME[:PORT]", help="Another name that clients use for this server."
+)
 @click.option("--expose", is_flag=True, help="With --host and --token-file: let other machines connect.")
-@click.option("--idle", type=MORE_THAN_0, default=IDLE_S, metavar="SECONDS", help="Close sessions unused for so long.")
+@click.option(
+    "--idle", type=MORE_THAN_0, default=IDLE_S, metavar="SECONDS", help="Close sessions unused for this long."
+)
 @click.option("--daemon", "as_daemon", is_flag=True, help="Run in the background; `pinfold serve stop` ends it.")
 @click.option("--unit", is_flag=True, help="Print a systemd user unit with these flags, and do nothing else.")
 @session_options
@@ -187,7 +195,7 @@ _NOT_RUNNING = "pinfold serve is not running"
 def serve_command(ctx: click.Context, **given: object) -> None:
     """Serve sessions over HTTP: the web page, the sessions API and the OpenAI API, until Ctrl-C.
 
-    Other commands of yours work through it. Its sessions can be resumed afterwards, here or in the terminal.
+    Your other commands use it automatically. You can resume its sessions afterwards, here or in the terminal.
     """
     if ctx.invoked_subcommand:
         return
@@ -206,7 +214,7 @@ def _serve(given: Flags) -> None:
     address = Address(host=given["host"], port=given["port"], names=given["host_name"])
     if not is_loopback(address.host) and not (given["expose"] and given["token_file"]):
         raise ConfigError(
-            f"{address.host} can be reached from other machines: that needs --expose and --token-file FILE, and TLS in front"
+            f"other machines can reach {address.host}: use --expose and --token-file FILE, with TLS in front"
         )
     token_file = (given["token_file"] or _token_file()).absolute()
     token = read_or_make_token(token_file)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, assert_never, cast, get_args
+from typing import Any, Literal, TypeAlias, assert_never, get_args
 
 import anyio
 import click
@@ -65,13 +65,13 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
 @sessions_command.command("show")
 @click.argument("session")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: every event, or every destination.")
-@click.option("--sent", is_flag=True, help="What left this machine, by destination.")
+@click.option("--sent", is_flag=True, help="Print what left this machine, by destination.")
 @click.option(
-    "--display", type=click.IntRange(min=1), metavar="N", help="Write its Nth figure or table to a pipe or to -o."
+    "--display", type=click.IntRange(min=1), metavar="N", help="Write its Nth figure or table to stdout or to -o."
 )
 @click.option("-o", "--output", type=PATH, help="With --display: file to write.")
-@click.option("--open", "opens", is_flag=True, help="With --display: open it in its program.")
-@click.option("--mime", metavar="TYPE", help="With --display: which form of it.")
+@click.option("--open", "opens", is_flag=True, help="With --display: open it with this machine's program for it.")
+@click.option("--mime", metavar="TYPE", help="With --display: the form to write, such as image/png.")
 @click.option("--force", is_flag=True, help="With -o: overwrite an existing file.")
 @click.option("--vars", "view", flag_value="vars", help="Print its variables; opens the session.")
 @click.option("--files", "view", flag_value="files", help="Print the files it changed.")
@@ -81,7 +81,7 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
 def show_command(session: str, view: View | None, as_json: bool, sent: bool, display: int | None, **given: Any) -> None:
     """Print what happened in a session, or one figure or table of it."""
     if display is None and (given["output"] or given["opens"] or given["mime"]):
-        raise click.UsageError("-o, --open and --mime go with --display N")
+        raise click.UsageError("-o, --open and --mime need --display N")
     found, folder = SessionStore().find(session)
     if view:
         _show_view(view, found, as_json=as_json)
@@ -109,9 +109,9 @@ def show_command(session: str, view: View | None, as_json: bool, sent: bool, dis
         tell(f"pinfold: the log is damaged: {damage}; the rest is intact")
 
 
-def _show_sent(gone: Iterable[OutboundTotal], *, as_json: bool) -> None:
+def _show_sent(totals: Iterable[OutboundTotal], *, as_json: bool) -> None:
     rows: list[tuple[Json, str]] = []
-    for one in gone:
+    for one in totals:
         has_tokens = one.input_tokens or one.output_tokens
         tokens = f", {one.input_tokens:,} tokens in, {one.output_tokens:,} out" if has_tokens else ""
         times = "once" if one.times == 1 else f"{one.times:,} times"
@@ -153,7 +153,7 @@ def rm(sessions: tuple[str, ...]) -> None:
 
 @sessions_command.command("gc")
 @click.option("--keep-days", type=float, help="Delete sessions not used for this many days.")
-@click.option("--quota-gb", type=float, help="Then delete the oldest until the rest fits.")
+@click.option("--quota-gb", type=float, help="Delete the oldest sessions until the rest fits into this many GB.")
 def gc(keep_days: float | None, quota_gb: float | None) -> None:
     """Delete old sessions, or those over the quota. Live ones stay."""
     limits = load_config(flags={"sessions.keep_days": keep_days, "sessions.quota_gb": quota_gb}).config.sessions
@@ -200,7 +200,7 @@ def rows(stored: Sequence[StoredSession], width: int | None = None) -> list[str]
         "LAST USED": [ago(item.summary.last) for item in stored],
         "SIZE": [pages.size_in_words(item.size) for item in stored],
         "STATE": [_status(item) for item in stored],
-        "FOLDER": [_end_of(_folder(item), max(8, min(_FOLDER, width // 4))) for item in stored],
+        "FOLDER": [pages.cut_start(_folder(item), max(8, min(_FOLDER, width // 4))) for item in stored],
         "TITLE": [_whole_title(item) for item in stored],
     }
     if not any(table["STATE"]):
@@ -208,10 +208,6 @@ def rows(stored: Sequence[StoredSession], width: int | None = None) -> list[str]
     if width < _WIDE:
         del table["SIZE"]
     return pages.columns(zip(*([name, *cells] for name, cells in table.items()), strict=True), width=width)
-
-
-def _end_of(text: str, room: int) -> str:
-    return text if len(text) <= room else f"…{text[1 - room :]}"
 
 
 def _folder(item: StoredSession) -> str:
@@ -267,7 +263,7 @@ def _show_event(event: Event, cells: Mapping[events.ActionId, str]) -> None:
         case events.SessionRewound():
             label, text = "undo", f"The user {rewound_in_words(event)}"
         case events.SessionForked(source=source):
-            label, text = "fork", f"All before was copied from {source}."
+            label, text = "fork", f"Everything above was copied from {source}."
         case events.Noticed(text=text):
             label = "notice"
         case events.TurnFailed(error=text):
@@ -310,7 +306,7 @@ def _show_view(view: View, session: SessionId, *, as_json: bool) -> None:
 async def _variables(session: SessionId) -> Sequence[Mapping[str, Json]]:
     folder = SessionStore().folder_of(session)
     async with connect(folder, session, resume_options(session, folder, None, {})) as link:
-        return cast("Sequence[Mapping[str, Json]]", await link.query("variables"))
+        return await link.query("variables")
 
 
 def _contents(session: SessionId, changes: Iterable[events.FileChange]) -> pages.Contents:
@@ -342,7 +338,7 @@ def export_command(session: str, form: SessionExport, output: Path | None, force
     SESSION is an id, the start of one, a name, or `last`.
     """
     if embed and form != "md":
-        raise click.UsageError("--embed goes with --to md")
+        raise click.UsageError("--embed needs --to md")
     found, folder = SessionStore().find(session)
     to_stdout = str(output) == "-" or (output is None and form in _TO_STDOUT)
     if to_stdout and form == "bundle":

@@ -29,7 +29,7 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 @click.group("skill")
 def skill_command() -> None:
-    """Skills: instructions and functions that the agent can use.
+    """Manage skills: instructions and functions that the agent can use.
 
     Yours are kept with your configuration, a project's in .agents/skills. The agent sees only those that you trust.
     A change to any file of a skill ends the trust.
@@ -61,7 +61,7 @@ def show_command(name: str, file: str) -> None:
 @click.option("--description", default="Say what it does and when to use it.", help="What it does and when to use it.")
 @click.option("--here", is_flag=True, help="Make it in .agents/skills of this folder.")
 def new_command(name: str, description: str, here: bool) -> None:
-    """Make a skill to be filled in."""
+    """Make a skill for you to fill in."""
     folder = create_skill(name, description, here=here)
     trust = f"pinfold trust {current_folder()}" if here else f"pinfold skill trust {name}"
     tell(f"made {folder}; write its SKILL.md, then let the agent use it: {trust}")
@@ -74,10 +74,9 @@ def add_command(folder: Path, yes: bool) -> None:
     """Copy the skill in FOLDER to yours, and trust it."""
     skill = read_skill_folder(folder)
     if skill.state == "broken":
-        raise ConfigError(f"{folder} is no skill: {skill.problem}")
+        raise ConfigError(f"{folder} is not a skill: {skill.problem}")
     _show_files(skill)
-    if not yes:
-        confirm(f"Add {skill.name}, and let the agent follow it?")
+    confirm(f"Add {skill.name}, and let the agent follow it?", yes=yes)
     tell(f"added {install_skill(skill.name, skill.files)}")
 
 
@@ -102,8 +101,7 @@ def trust_command(name: str, yes: bool) -> None:
         tell(f"{name} is trusted with its folder: pinfold trust {current_folder()}")
         return
     _show_files(skill)
-    if not yes:
-        confirm(f"Let the agent follow {name}?")
+    confirm(f"Let the agent follow {name}?", yes=yes)
     trust_skill(skill)
     tell(f"{name} is trusted until one of its files changes")
 
@@ -114,7 +112,9 @@ def test_command(name: str) -> int:
     """Run a skill's recorded calls, and its scripts with --help, in a fresh sandbox; exit with 1 if one fails."""
     skill = find_skill(name, current_folder())
     if skill.state != "trusted":
-        raise ConfigError(f"{name} is {skill.state}; {skill.problem or f'see and allow: pinfold skill trust {name}'}")
+        raise ConfigError(
+            f"{name} is {skill.state}; {skill.problem or f'review and trust it: pinfold skill trust {name}'}"
+        )
     tested = anyio.run(check_skill, skill)
     for what, wrong in tested:
         show(f"{'fails' if wrong else 'ok   '}  {what}{f': {wrong}' if wrong else ''}")
@@ -126,16 +126,17 @@ def test_command(name: str) -> int:
 @skill_command.command("promote")
 @click.argument("file", type=PATH)
 @click.argument("function")
-@click.option("--name", "tool", default="", help="Of the tool; that of the function unless given.")
-@click.option("--effects", type=click.Choice(["none", "files"]), default="none", help="What it does besides returning.")
-@click.option("--example", "examples", multiple=True, metavar="JSON", help="Arguments of a call that must work.")
+@click.option("--name", "tool", default="", help="Name of the tool. Default: the function's name.")
+@click.option("--effects", type=click.Choice(["none", "files"]), default="none", help="What the function changes.")
+@click.option(
+    "--example", "examples", multiple=True, metavar="JSON", help="Arguments of a call to try; it must succeed."
+)
 @_yes
 def promote_command(file: Path, function: str, yes: bool, **given: Any) -> None:
-    """Keep FUNCTION of FILE as a tool. It is cut out, checked, and tried in a fresh sandbox without network."""
+    """Keep FUNCTION of FILE as a tool. Pinfold extracts it, checks it, and tries it in a fresh sandbox, offline."""
     promotion = anyio.run(promote_file, file, function, given["tool"], given["effects"], given["examples"])
     _print(promotion.shows.encode())
-    if not yes:
-        confirm(f"Keep {promotion.tool} as a tool of yours?")
+    confirm(f"Keep {promotion.tool} as one of your tools?", yes=yes)
     tell(
         f"kept {install_skill(promotion.skill, promotion.files)}; the agent can call {promotion.tool} from its next session on"
     )

@@ -30,16 +30,16 @@ _LONGEST_SECRET = 64 << 10
 @click.option("--forget", "forgets", is_flag=True, help="Stop following this folder's instructions.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option(
-    "--clean", multiple=True, type=PATH, metavar="FILE", help="Clear FILE, which you have read; may be repeated."
+    "--clean", multiple=True, type=PATH, metavar="FILE", help="Accept FILE once you have read it; may be repeated."
 )
-@click.option("--clean-all", is_flag=True, help="Clear every such file in the folder.")
+@click.option("--clean-all", is_flag=True, help="Accept every such file in the folder.")
 def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool, **given: bool) -> int:
     """Let the agent follow the instructions in FOLDER (default: this one): AGENTS.md, pinfold.toml, .mcp.json etc.
 
     Until you trust them they are ignored; a change to any of them ends the trust.
 
-    Also lists files that the agent wrote after it had read text from elsewhere, such as a web page. That text may be in
-    them, so Pinfold asks you about more in this folder. Read the files, then clear them with --clean.
+    Also lists files that the agent wrote after it had read text from elsewhere, such as a web page. They may contain
+    that text, so Pinfold asks for your approval more often in this folder. Read them, then accept them with --clean.
     """
     place = folder or current_folder()
     if not place.is_dir():
@@ -60,8 +60,8 @@ def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool,
         return 0
     if given["show"]:
         return 1 if has_any else 0
-    if found.files and not found.odd and not given["yes"]:
-        confirm("Follow these instructions?", "look at it with --show")
+    if found.files and not found.odd:
+        confirm("Follow these instructions?", "look at them with --show", yes=given["yes"])
     trust.trust(found)
     tell(f"{found.workspace} is trusted until one of these changes")
     return 0
@@ -87,10 +87,10 @@ def _show(found: trust.ProjectFiles, stands: trust.TrustStatus) -> None:
 def _show_untrusted(place: Path) -> bool:
     marked = trust.find_untrusted([place])
     for path, mark in sorted(marked.items()):
-        about = f"written after outside text was read, by {mark.session} until {mark.at}"
+        about = f"written by {mark.session} until {mark.at}, after it had read outside text"
         show(f"~ {os.path.relpath(path, place.resolve()):<16} {about}")
     if marked:
-        show("sessions here count as having read outside text; once you have read these files: --clean FILE")
+        show("sessions here count as having read outside text; read these files, then accept each with --clean FILE")
     return bool(marked)
 
 
@@ -118,11 +118,11 @@ def explain_it(mode: Mode, as_json: bool, command: tuple[str, ...]) -> None:
     """
     # Several words are quoted, except operators, which can only be meant for the shell.
     words = [word if word in _OPERATORS else shlex.quote(word) for word in command]
-    told = trust.explain_command(command[0] if len(command) == 1 else " ".join(words), mode)
+    explained = trust.explain_command(command[0] if len(command) == 1 else " ".join(words), mode)
     if as_json:
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(explained))
         return
-    for line in _explain_page(told):
+    for line in _explain_page(explained):
         show(line)
 
 
@@ -163,19 +163,19 @@ def _session_grants(name: str, pattern: str | None, *, as_json: bool) -> None:
     tell(f"revoked {pattern}")
 
 
-def _explain_page(told: dict[str, Json]) -> list[str]:
-    lines = [f"{_WORDS[told['verdict']]} in mode {told['mode']}: {told['reason']}"]
-    for command in told["commands"]:
+def _explain_page(explained: dict[str, Json]) -> list[str]:
+    lines = [f"{_WORDS[explained['verdict']]} in mode {explained['mode']}: {explained['reason']}"]
+    for command in explained["commands"]:
         lines.append(f"  {'reads ' if command['reads_only'] else 'writes'}  {command['command']}")
         if command["why"]:
             lines.append(f"          {command['why']}")
-    lines += [f"  also    {reason}" for reason in told["besides"]]
-    if told["held_to_reading"]:
-        lines.append("  runs with all files read-only; if it has to change one, it is asked about")
-    if told["dangerous"]:
-        lines.append(f"  danger  {told['dangerous']}")
-    if told["pattern"]:
-        lines.append(f"  'always' would allow: {told['pattern']}")
+    lines += [f"  also    {reason}" for reason in explained["besides"]]
+    if explained["held_to_reading"]:
+        lines.append("  runs with all files read-only; if it has to change one, you are asked")
+    if explained["dangerous"]:
+        lines.append(f"  danger  {explained['dangerous']}")
+    if explained["pattern"]:
+        lines.append(f"  'always' would allow: {explained['pattern']}")
     return lines
 
 
@@ -189,7 +189,7 @@ def secret_command() -> None:
 
 @secret_command.command("set")
 @click.argument("name")
-@click.option("--host", "hosts", multiple=True, metavar="HOST", help="Where it may be sent, such as *.example.org.")
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host that may receive it, such as *.example.org.")
 @click.option("--header", default="", metavar="FORM", help="Header that `fetch` sends: 'Authorization: Bearer {}'.")
 def set_(name: str, hosts: tuple[str, ...], header: str) -> None:
     """Store a secret. You are asked for its value, or it is read from standard input.
