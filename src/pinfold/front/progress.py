@@ -41,9 +41,11 @@ def make_reporter(show: Callable[[str, int, int, str], None]) -> Callable[[Progr
 
     def report(progress: Progress | Pulling) -> None:
         done, total = progress.done, progress.total
-        in_bytes = progress.phase in _IN_BYTES
-        counted = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if in_bytes else f"{done}/{total}"
-        show(_PHASES[progress.phase], done, total, counted if total else "")
+        counted = f"{done}/{total}" if total else ""
+        if progress.phase in _IN_BYTES and (done or total):
+            of = f" of {total / 1e6:,.0f}" if total else ""
+            counted = f"{done / 1e6:,.0f}{of} MB"
+        show(_PHASES[progress.phase], done, total, counted)
 
     return report
 
