@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.app import NoSuchSession, SessionBusy, SessionStore
+from pinfold.app import NoSuchSession, SessionBusy, SessionStore, fork
 from pinfold.app.paths import contents_dir
 from pinfold.app.storage.session_store import claim
 from pinfold.events import Event, SessionChanged, SessionId, SessionOpened, TurnId, UserSpoke
@@ -58,6 +58,22 @@ async def test_the_last_session_of_a_folder_is_not_that_of_another(tmp_path: Pat
     assert SessionStore().last_in(tmp_path / "b") == "s_other"
     with pytest.raises(NoSuchSession, match=r"no session has worked in .*/c yet; `pinfold` begins one"):
         SessionStore().last_in(tmp_path / "c")
+
+
+async def test_a_fork_that_nobody_opened_is_not_the_last_session(tmp_path: Path) -> None:
+    store = SessionStore()
+    await shelve("s_source", opened_in(tmp_path), days_ago=2)
+    new, _ = await fork(store, SessionId("s_source"))
+    assert store.sessions()[0].id == new
+    assert (store.last_in(tmp_path), store.find("last")[0]) == ("s_source", "s_source")
+    log = Log(store.folder_of(new), new)
+    await log.append(opened_in(tmp_path))
+    log.close()
+    assert (store.last_in(tmp_path), store.find("last")[0]) == (new, new)
+    store.remove(SessionId("s_source"))
+    second, _ = await fork(store, new)
+    store.remove(new)
+    assert store.last_in(tmp_path) == second
 
 
 @pytest.mark.parametrize("name", ["s_bbb", "nothing", "", "../x", "s_../..", "s_"])

@@ -219,7 +219,7 @@ class SessionStore:
         if name == "last":
             if not everything:
                 raise NoSuchSession("there are no sessions yet; `pinfold` begins one")
-            matches = [everything[0][0]]
+            matches = [_last_used(everything)]
         else:
             by_title = [folder for folder, summary, _ in everything if summary.named and summary.title == name]
             matches = by_title or [one for one, *_ in everything if len(name) >= 3 and one.name.startswith(name)]
@@ -232,11 +232,11 @@ class SessionStore:
 
     def last_in(self, workspace: Path) -> SessionId:
         """The session used last in this folder. Raises NoSuchSession."""
-        found = next((one.name for one, summary, _ in self.summaries() if summary.workspace == str(workspace)), None)
-        if found is None:
+        here = [about for about in self.summaries() if about[1].workspace == str(workspace)]
+        if not here:
             hint = "`pinfold` begins one, and `pinfold sessions` lists those elsewhere"
             raise NoSuchSession(f"no session has worked in {workspace} yet; {hint}")
-        return SessionId(found)
+        return SessionId(_last_used(here).name)
 
     @contextlib.contextmanager
     def hold_name_lock(self) -> Generator[None]:
@@ -342,6 +342,11 @@ class SessionStore:
             on_failure.callback(remove_folder, partial)
             yield partial
             on_failure.pop_all()
+
+
+def _last_used(summaries: Sequence[tuple[Path, Summary, bool]]) -> Path:
+    """Return the first folder, but that of a fork nobody has opened only if there is no other."""
+    return min(summaries, key=lambda about: about[1].is_unopened_fork)[0]
 
 
 class SessionNode(Summary, frozen=True, kw_only=True):
