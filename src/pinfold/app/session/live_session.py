@@ -23,6 +23,7 @@ from pinfold.app.session.build_session import (
     build_spec,
     fill_from_past,
     opened_event,
+    past_model,
     report_restored,
     resolve_sandbox,
     start_servers,
@@ -36,19 +37,7 @@ from pinfold.app.tasks import background
 from pinfold.app.trust.secrets import RedactingLog
 from pinfold.app.trust.untrusted_files import Writer, notice
 from pinfold.engine import Budget, Core, Engine, Hooks, OpenAction, State, fold
-from pinfold.events import (
-    FLOW,
-    ActionId,
-    BlobId,
-    Entry,
-    Event,
-    Json,
-    Noticed,
-    SessionChanged,
-    SessionId,
-    SessionOpened,
-    Usage,
-)
+from pinfold.events import FLOW, ActionId, BlobId, Entry, Event, Json, Noticed, SessionChanged, SessionId, Usage
 from pinfold.log import Damage, Log
 from pinfold.model import destination_of
 from pinfold.policy import Guards
@@ -304,7 +293,7 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
         options = fill_from_past(options, past, folder)
         ground = await resolve_sandbox(options, folder, ends)
         spec = build_spec(options, ground, log)
-        asked = select_models(options.model, _past_model(past, options), entries, options.calling)
+        asked = select_models(options.model, past_model(past, options), entries, options.calling)
         switching = ModelSwitcher(asked, options)
         ends.push_async_callback(switching.close)
         async with background() as tasks:
@@ -343,11 +332,6 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
         with anyio.CancelScope(shield=True):
             await ends.aclose()
         logger.info("%s closed", session)
-
-
-def _past_model(past: SessionOpened | None, options: Options) -> str:
-    """Return the session's model, or the configured one for a session that `pinfold exec` began without any."""
-    return (past.model if past else "") or options.toolbox.loaded.config.model.name or ""
 
 
 async def _mark_outside_files(runner: SandboxActionRunner, session: SessionId, untrusted: bool) -> tuple[str, ...]:
