@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from pinfold.app import NoSuchSession, SessionBusy, SessionStore
+from pinfold.app import NoSuchSession, SessionBusy, SessionStore, fork
 from pinfold.app.paths import contents_dir
 from pinfold.app.storage.session_store import claim
 from pinfold.events import Event, SessionChanged, SessionId, SessionOpened, TurnId, UserSpoke
@@ -57,6 +58,22 @@ async def test_the_last_session_of_a_folder_is_not_that_of_another(tmp_path: Pat
     assert SessionStore().last_in(tmp_path / "b") == "s_other"
     with pytest.raises(NoSuchSession, match=r"no session has worked in .*/c yet; `pinfold` begins one"):
         SessionStore().last_in(tmp_path / "c")
+
+
+async def test_a_fork_that_nobody_opened_is_not_the_last_session(tmp_path: Path) -> None:
+    store = SessionStore()
+    await shelve("s_source", opened_in(tmp_path), days_ago=2)
+    new, _ = await fork(store, SessionId("s_source"))
+    assert store.sessions()[0].id == new
+    assert (store.last_in(tmp_path), store.find("last")[0]) == ("s_source", "s_source")
+    log = Log(store.folder_of(new), new)
+    await log.append(opened_in(tmp_path))
+    log.close()
+    assert (store.last_in(tmp_path), store.find("last")[0]) == (new, new)
+    store.remove(SessionId("s_source"))
+    second, _ = await fork(store, new)
+    store.remove(new)
+    assert store.last_in(tmp_path) == second
 
 
 @pytest.mark.parametrize("name", ["s_bbb", "nothing", "", "../x", "s_../..", "s_"])
@@ -126,6 +143,49 @@ async def test_with_the_last_session_of_a_folder_goes_what_its_files_held(tmp_pa
     gone = SessionStore().collect(keep_days=30, quota_bytes=700_000)
     assert [item.id for item in gone] == ["s_a2", "s_a1"]
     assert [name for name, place in places.items() if place.exists()] == ["b"]
+
+
+@pytest.mark.parametrize("way", ["collect", "remove_all"])
+async def test_removing_many_sessions_lists_the_others_as_often_as_removing_one(way: str) -> None:
+    store = SessionStore()
+    listings: list[str] = []
+    is_counting = False
+
+    def note(event: str, args: tuple[object, ...]) -> None:
+        if is_counting and event == "os.scandir" and str(args[0]).rstrip("/") == str(store.root):
+            listings.append(event)
+
+    sys.addaudithook(note)
+    counted: list[int] = []
+    for number in (1, 7):
+        names = [SessionId(f"s_{number}{place}") for place in range(number)]
+        for name in names:
+            await shelve(name, days_ago=40)
+        listings.clear()
+        is_counting = True
+        gone = [one.id for one in store.collect(keep_days=30, quota_bytes=1e9)] if way == "collect" else names
+        assert way == "collect" or list(store.remove_all(names)) == names
+        is_counting = False
+        assert sorted(gone) == names
+        counted.append(len(listings))
+    assert counted[0] == counted[1] > 0
+    assert store.sessions() == []
+
+
+async def test_removing_several_stops_at_a_live_one_and_removes_the_contents_of_those_before(tmp_path: Path) -> None:
+    store, place = SessionStore(), contents_dir(tmp_path) or tmp_path
+    place.mkdir(parents=True)
+    folder = await shelve("s_first")
+    (folder / "state/files").mkdir(parents=True)
+    link_contents(folder / "state/files", place)
+    held = claim(await shelve("s_live"))
+    assert held is not None
+    removing = store.remove_all([SessionId("s_first"), SessionId("s_live")])
+    assert next(removing) == "s_first"
+    with pytest.raises(SessionBusy, match="s_live is in use"):
+        next(removing)
+    held.release()
+    assert not place.exists()
 
 
 async def test_what_a_session_left_in_its_view_costs_no_other_session_its_place() -> None:

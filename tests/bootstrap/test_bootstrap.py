@@ -173,6 +173,15 @@ def test_a_benchmark_gets_the_dependencies_of_development_and_nothing_else_does(
     assert (code, stamp.exists()) == (0, True), err
 
 
+@pytest.mark.parametrize(("name", "is_there"), [("one", True), ("several", True), ("none", False)])
+def test_a_benchmark_that_does_not_exist_installs_nothing(machine: Machine, name: str, is_there: bool) -> None:
+    (machine.checkout / "bench" / "several").mkdir(parents=True)
+    for file in ("one.py", "several/__main__.py"):
+        (machine.checkout / "bench" / file).touch()
+    code, _, err = machine.run(machine.checkout / "pinfold", "bench", name)
+    assert (code, (machine.checkout / ".venv" / ".pinfold-dev").exists()) == (0, is_there), err
+
+
 def test_on_a_terminal_the_first_run_has_one_line_for_how_far_it_is_and_none_for_each_package(
     machine: Machine, tmp_path: Path
 ) -> None:

@@ -274,3 +274,17 @@ def test_a_half_built_environment_goes_unless_it_is_being_built(pinfold: Pinfold
         assert half.exists()
     assert f"unfinished environment {half}" in leftovers(pinfold)
     assert not half.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_a_signal_stops_while_its_session_opens_leaves_no_egress_folder(
+    number: int, pinfold: Pinfold, start: Callable[..., subprocess.Popen[str]], temporary: Path
+) -> None:
+    assert pinfold("exec", "-s", "work", "-c", "x = 1").code == 0
+    process = start("exec", "-s", "work", "-c", "import time; time.sleep(60)")
+    while not any(temporary.glob("pinfold-egress.*")):
+        with suppress(subprocess.TimeoutExpired):
+            raise AssertionError(f"ended with {process.wait(0.01)}")
+    process.send_signal(number)
+    assert process.wait(60) == 130
+    assert not any(temporary.glob("pinfold-egress.*"))

@@ -106,6 +106,7 @@ def test_its_numbers_are_those_of_the_table_and_undo_brings_the_table_back_witho
     assert digests[0] != digests[1]
     assert digests[0] == digests[2]
     assert "204 rows of 6 columns" in shown[0]
+    assert "undid cell 3: variables and workspace files are as after cell 2." in " ".join(shown[0].split())
     assert shown[0].count("you> ") == 7
     # What is said to live on does, and only the branch that was kept.
     (session,) = re.findall(r"pinfold exec -s (\w+)", shown[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,20 @@ def test_a_named_session_goes_on_and_says_what_it_lost(pinfold: Pinfold) -> None
     assert (done.code, done.out) == (0, "([1], False)\n")
     assert "reopened; lost: g (" in done.err
     assert [line.split()[-1] for line in pinfold("sessions").out.splitlines()] == ["work"]
+
+
+def test_a_session_without_a_model_takes_the_configured_one_and_keeps_it(
+    pinfold: Pinfold, tmp_path: Path, script: Any
+) -> None:
+    assert pinfold("exec", "-s", "work", "-c", "x = 6", *LOCAL).code == 0
+    assert "this session has no model yet" in pinfold("resume", "work", "hello").err
+    config = tmp_path / "xdg" / "config" / "pinfold" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    first = script({"text": "the first answer"}, {"text": "the second answer"}, name="first.jsonl")
+    other = script({"text": "from another model"}, name="other.jsonl")
+    for model, answer in ((first, "the first answer"), (other, "the second answer")):
+        config.write_text(f"[model]\nname = {json.dumps(model)}\n", encoding="utf-8")
+        assert pinfold("resume", "work", "hello").out == f"{answer}\n"
 
 
 def test_a_file_is_run_with_the_workspace_as_current_folder(pinfold: Pinfold, tmp_path: Path, workspace: Path) -> None:

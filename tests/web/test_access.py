@@ -73,7 +73,7 @@ def test_axe_finds_no_violation(look: str, browser: Browser, served: Served, axe
             assert page.evaluate("document.documentElement.scrollWidth") == 375
         for tab in ("Timeline", "Variables", "Files", "Sent"):
             page.get_by_role("tab", name=tab).click()
-            expect(page.get_by_role("tabpanel", name=tab)).not_to_contain_text("Looking")
+            expect(page.get_by_role("tabpanel", name=tab)).not_to_contain_text("Loading")
             assert violations(page, axe) == []
         page.keyboard.press("Alt+h")
         expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()

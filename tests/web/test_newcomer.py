@@ -121,7 +121,7 @@ def test_a_newcomer_goes_from_the_demo_to_a_comparison_and_an_export(
     # A branch goes its own way; both can be compared.
     page.get_by_role("button", name="Session actions").click()
     page.get_by_role("menuitem", name="Branch from now").click()
-    expect(conversation.get_by_text("what is above was copied from it")).to_be_visible()
+    expect(conversation.get_by_text("everything above was copied from it")).to_be_visible()
     assert page.url != first
     say(page, "Go on")
     expect(conversation.get_by_text("The branch went its own way.")).to_be_visible()
@@ -129,7 +129,7 @@ def test_a_newcomer_goes_from_the_demo_to_a_comparison_and_an_export(
     page.get_by_role("dialog").get_by_role("button", name=re.compile("How much did each region sell")).first.click()
     comparison = page.get_by_role("region", name="Comparison")
     expect(comparison).to_contain_text(re.compile(r"Both share the first \d cells"))
-    expect(comparison.get_by_role("row", name=re.compile("best"))).to_contain_text("not there")
+    expect(comparison.get_by_role("row", name=re.compile("best"))).to_contain_text("not defined")
 
     # The export is a file with what was said.
     page.get_by_role("button", name="Export").click()

@@ -297,7 +297,7 @@ export async function branch(to: number): Promise<void> {
   const id = route.value.session;
   if (!id) return;
   const name = currentInfo.value?.title || "Session";
-  notify("Making the branch: variables are copied.");
+  notify("Creating the branch and copying variables.");
   const made = await attempt(api.forkSession(id, to, `${name} (from cell ${to})`));
   if (!made) return;
   await refreshSessions();
@@ -324,7 +324,7 @@ export async function upload(files: Iterable<File>, folder = ""): Promise<void> 
   if (!id) return notify("Open a session first, then add files to it.", true);
   for (const file of files) {
     const path = folder ? `${folder}/${file.name}` : file.name;
-    if (await attempt(api.uploadFile(id, path, file))) notify(`${file.name} is in the workspace.`);
+    if (await attempt(api.uploadFile(id, path, file))) notify(`${file.name} was added to the workspace.`);
   }
   filesChanged.value += 1;
 }

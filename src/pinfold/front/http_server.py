@@ -14,15 +14,27 @@ from msgspec import Struct
 from starlette.datastructures import Headers
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_TICK_S = 1.0
 
 
 class HttpServer(uvicorn.Server):
     """uvicorn without its own signal handling, which would end the process before sessions are closed."""
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopping = anyio.Event()
+
     async def stop_on_signal(self) -> None:
         with anyio.open_signal_receiver(*SIGNALS) as signals:
             async for _ in signals:
                 self.should_exit = True
+                self._stopping.set()
+
+    async def main_loop(self) -> None:
+        """Keep the `Date` header current until a signal arrives. uvicorn's own loop wakes ten times a second."""
+        while not await self.on_tick(0):
+            with anyio.move_on_after(_TICK_S):
+                await self._stopping.wait()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

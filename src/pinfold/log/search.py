@@ -22,6 +22,9 @@ from pinfold.events import (
     SessionChanged,
     SessionForked,
     SessionOpened,
+    TurnEnded,
+    TurnFailed,
+    TurnInterrupted,
     UserSpoke,
     decode,
     plain_json,
@@ -148,6 +151,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     """The last turn has no end yet."""
     source: str = ""
     """The session it was forked from."""
+    is_unopened_fork: bool = False
+    """Nobody has opened the fork yet; its events are those of its source."""
 
 
 def summarise(folder: Path) -> Summary | None:
@@ -193,8 +198,7 @@ def _summary(connection: sqlite3.Connection) -> Summary:
     opened = _find_event(connection, SessionOpened)
     forked = _find_event(connection, SessionForked)  # a fork of a fork has several; the last is its own
     first = _find_event(connection, UserSpoke, order="ASC")
-    ends = "kind IN ('UserSpoke', 'TurnEnded', 'TurnInterrupted', 'TurnFailed')"
-    newest = connection.execute(f"SELECT kind FROM events WHERE {ends} ORDER BY seq DESC LIMIT 1").fetchone()
+    newest = _newest_kind(connection, UserSpoke, TurnEnded, TurnInterrupted, TurnFailed)
     named = changed.title if changed else ""
     return Summary(
         events=events,
@@ -203,8 +207,10 @@ def _summary(connection: sqlite3.Connection) -> Summary:
         title=named or (first.text if first else ""),
         named=bool(named),
         workspace=opened.workspace if opened else "",
-        cut_off=newest is not None and newest[0] == "UserSpoke",
+        cut_off=newest == "UserSpoke",
         source=forked.source if forked else "",
+        is_unopened_fork=forked is not None
+        and _newest_kind(connection, SessionOpened, SessionForked) == "SessionForked",
     )
 
 
@@ -213,3 +219,10 @@ def _find_event(connection: sqlite3.Connection, kind: type[T], order: Literal["A
     row = connection.execute(query, (kind.__name__,)).fetchone()
     event = decode(*row) if row else None
     return event if isinstance(event, kind) else None
+
+
+def _newest_kind(connection: sqlite3.Connection, *kinds: type[Event]) -> str | None:
+    marks = ",".join("?" * len(kinds))
+    query = f"SELECT kind FROM events WHERE kind IN ({marks}) ORDER BY seq DESC LIMIT 1"
+    row = connection.execute(query, [kind.__name__ for kind in kinds]).fetchone()
+    return row[0] if row else None

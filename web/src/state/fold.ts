@@ -24,7 +24,7 @@ export function apply(view: View, event: Event): void {
       return;
     case "SessionForked":
       view.source = event.from;
-      return addNote(view, event, "This session goes on from another one; what is above was copied from it.");
+      return addNote(view, event, "This session is a branch of another one; everything above was copied from it.");
     case "SessionRewound":
       return applyRewound(view, event);
     case "ContextCompacted":
@@ -78,7 +78,7 @@ export function apply(view: View, event: Event): void {
       return applyFinished(view, event);
     case "ApproachChanged":
       view.cost = add(view.cost, event.cost);
-      if (event.started_over) addNote(view, event, "The same error kept coming: the agent starts over.");
+      if (event.started_over) addNote(view, event, "The same error kept occurring, so the agent starts over.");
       else if (event.verdict === "refused") addNote(view, event, `The answer was checked and sent back: ${event.error}`);
       return;
     case "TurnEnded":
@@ -112,7 +112,7 @@ function applyOpened(view: View, event: EventOf<"SessionOpened">): void {
     const variables = new Map(view.now.variables);
     for (const name of event.lost) variables.delete(name);
     view.now = { ...view.now, variables };
-    addNote(view, event, `Opened again. Not restored: ${event.lost.join(", ")}.`);
+    addNote(view, event, `Session reopened. Not restored: ${event.lost.join(", ")}.`);
   }
 }
 
@@ -156,13 +156,13 @@ function rewoundInWords(event: EventOf<"SessionRewound">): string {
   const verb = event.again || event.redone.length ? "Redid" : "Undid";
   const named = cells.length > 4 ? `${cells.length} cells` : `cell ${cells.join(", ")}`;
   const parts: string[] = [];
-  if (event.what === "chat") parts.push(`${event.recalled.length ? "Brought back" : "Took back"} ${plural(turns, "turn")}; variables and files stay.`);
+  if (event.what === "chat") parts.push(`${event.recalled.length ? "Restored" : "Removed"} ${plural(turns, "turn")} of the conversation; variables and files stay.`);
   else {
     const what = event.what === "all" ? "Variables and files" : event.what === "files" ? "Files" : "Variables";
     if (cells.length) parts.push(`${verb} ${named}.`);
     parts.push(`${what} are ${event.to ? `as after cell ${event.to}` : "as at the start"}.`);
   }
-  if (event.effects.length) parts.push(`Not undone, because it cannot be: ${event.effects.join("; ")}.`);
+  if (event.effects.length) parts.push(`Cannot be undone: ${event.effects.join("; ")}.`);
   return [...parts, ...event.notices].join(" ");
 }
 

@@ -34,7 +34,7 @@ function SignIn() {
       >
         <h1>Pinfold</h1>
         <p>
-          <code>pinfold serve open</code> opens this page. The address that <code>pinfold serve</code> prints does so once.
+          Run <code>pinfold serve open</code> to open this page. The address that <code>pinfold serve</code> prints works once.
         </p>
         <label>
           Address, code or token
@@ -84,7 +84,7 @@ function Page() {
         {!session ? (
           <Welcome />
         ) : !now ? (
-          <Empty>Opening</Empty>
+          <Empty>Loading</Empty>
         ) : other ? (
           <Compare left={now} other={other} />
         ) : (

@@ -50,7 +50,7 @@ function Decision({ view, request }: { view: View; request: Request }) {
       <h2>{showHidden(request.reason)}</h2>
       {action?.type === "tool" && detailOf(action.args) && <p class="approval-what">{showHidden(summaryOf(action))}</p>}
       {text && (
-        <pre class="exact" tabIndex={0} role="region" aria-label="Exactly this">
+        <pre class="exact" tabIndex={0} role="region" aria-label="Exact content">
           {text.split("\n").map((line, place) => (
             <span key={place} class={/^\+(?!\+\+)/.test(line) ? "added" : /^-(?!--)/.test(line) ? "removed" : ""}>
               {`${line}\n`}

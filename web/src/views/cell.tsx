@@ -59,7 +59,7 @@ function same(before: Props, after: Props): boolean {
 function describeState(step: Step): string {
   if (step.undone) return "undone";
   if (step.stage === "running") return "running";
-  if (step.stage === "asking") return "waits for you";
+  if (step.stage === "asking") return "waiting for you";
   if (step.stage === "proposed") return "";
   if (step.stage === "denied") return "denied";
   const how = step.outcome === "ok" ? "" : step.outcome.replace("_", " ");
@@ -76,7 +76,7 @@ function Point({ cell, stage, failed }: { cell: number | null; stage: Stage; fai
       class={`point ${state} ${chosen ? "chosen" : ""}`}
       aria-label={`Show variables and files after cell ${cell}`}
       aria-pressed={chosen}
-      title={`As after cell ${cell}`}
+      title={`Variables and files after cell ${cell}`}
       onClick={() => showMoment(chosen ? null : cell)}
     />
   );
@@ -136,7 +136,7 @@ function Results({ session, step }: { session: string; step: Step }) {
 }
 
 function Call({ call }: { call: Step }) {
-  const outcome = call.stage === "asking" ? "waits for you" : call.outcome.replace("_", " ") || call.stage;
+  const outcome = call.stage === "asking" ? "waiting for you" : call.outcome.replace("_", " ") || call.stage;
   return (
     <details class="arguments">
       <summary>

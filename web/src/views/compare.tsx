@@ -19,7 +19,7 @@ export function Compare({ left, other }: { left: View; other: string }) {
   useEffect(() => {
     void attempt(readEvents(other)).then((events) => events && setRight(foldAll(other, events)));
   }, [other, left.id]);
-  if (!right) return <Empty>Reading the other branch</Empty>;
+  if (!right) return <Empty>Loading the other branch</Empty>;
   const [a, b] = [currentPath(left), currentPath(right)];
   let shared = 0;
   while (shared < a.length && shared < b.length && sameStep(a[shared], b[shared])) shared += 1;
@@ -74,13 +74,13 @@ function VariableDifferences({ left, right }: { left: View; right: View }) {
   const a = left.now.variables;
   const b = right.now.variables;
   const names = [...new Set([...a.keys(), ...b.keys()])].sort();
-  const describe = (one: { shape: string; cell: number } | undefined) => (one ? one.shape || `of cell ${one.cell}` : "not there");
+  const describe = (one: { shape: string; cell: number } | undefined) => (one ? one.shape || `set by cell ${one.cell}` : "not defined");
   const different = names.filter((name) => describe(a.get(name)) !== describe(b.get(name)));
   return (
     <section class="differences">
       <h2>Variables</h2>
       {different.length === 0 ? (
-        <p class="muted">{names.length ? `The same ${plural(names.length, "variable")} in both` : "None in either"}</p>
+        <p class="muted">{names.length ? `The same ${plural(names.length, "variable")} in both` : "No variables in either"}</p>
       ) : (
         <div class="table-box" tabIndex={0} role="region" aria-label="Variables that differ">
           <table class="data">
@@ -116,7 +116,7 @@ function FileDifferences({ left, right }: { left: View; right: View }) {
   return (
     <section class="differences">
       <h2>Files</h2>
-      {paths.length === 0 && <p class="muted">The same in both, as far as cells changed them</p>}
+      {paths.length === 0 && <p class="muted">No difference in files that cells changed</p>}
       {paths.map((path) => (
         <FileDifference key={path} path={path} left={[left, a.get(path)]} right={[right, b.get(path)]} />
       ))}
@@ -139,7 +139,7 @@ function FileDifference({ path, left, right }: { path: string; left: [View, File
     };
     void attempt(load());
   }, [before?.blob, after?.blob]);
-  const state = (file: FileThen | undefined) => (file ? file.how : "untouched");
+  const state = (file: FileThen | undefined) => (file ? file.how : "unchanged");
   return (
     <details open>
       <summary>

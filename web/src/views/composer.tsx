@@ -9,10 +9,10 @@ import { Icon } from "./icons.tsx";
 import { IconButton } from "./parts.tsx";
 
 const MODES: Record<Mode, string> = {
-  "read-only": "reads only",
+  "read-only": "only reads",
   ask: "asks before changes",
   auto: "works in the sandbox",
-  full: "asks for nothing",
+  full: "asks for no approval",
 };
 
 /** The browser fits the field to its text; to measure it at each key costs two layouts. */
@@ -143,7 +143,7 @@ function Gauge({ context, cost }: { context: number; cost: number | null }) {
   const most = status.value?.context ?? 0;
   const parts = [context ? (most ? `${tokens(context)} of ${tokens(most)}` : `${tokens(context)} tokens`) : "", cost !== null ? dollars(cost) : ""];
   return (
-    <span class="gauge" title="The context of the last request, and the cost of this session">
+    <span class="gauge" title="Context of the last request, and cost of this session">
       {most > 0 && <meter aria-label="Context in use" min={0} max={most} high={most * 0.8} value={context} />}
       {parts.filter(Boolean).join(" · ")}
     </span>

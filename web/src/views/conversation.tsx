@@ -244,7 +244,7 @@ function Activity({ view }: { view: View }) {
   if (view.cutOff) {
     return (
       <div class="end-notice interrupted">
-        <p>The last turn was cut off. Nothing of it is lost.</p>
+        <p>The last turn was cut off. Its work so far is kept.</p>
         <button type="button" class="quiet" onClick={() => tell("Continue")}>
           Continue
         </button>

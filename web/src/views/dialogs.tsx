@@ -91,7 +91,7 @@ function Branches({ view }: { view: View }) {
   return (
     <>
       {others.length === 0 && (
-        <Empty>This session has no other branch yet. Choose a cell on the timeline and branch from there: the copy goes its own way, and this one stays.</Empty>
+        <Empty>This session has no other branch yet. Choose a cell on the timeline and branch from there: the copy continues separately; this session stays as it is.</Empty>
       )}
       <ul class="files">
         {others.map((one) => (

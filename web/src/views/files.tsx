@@ -131,9 +131,9 @@ export function ChangeView({ session, change }: { session: string; change: FileC
   useEffect(() => {
     if (known) void attempt(readTexts(session, change.before, change.after)).then((texts) => texts && setLines(diffLines(...texts)));
   }, [session, change]);
-  if (!known) return <Empty>This file was {change.how}. Its content is not on record: it is large, or not text.</Empty>;
-  if (!lines) return <Empty>Reading</Empty>;
-  return lines.length ? <DiffView lines={lines} /> : <Empty>The content is the same, or empty.</Empty>;
+  if (!known) return <Empty>This file was {change.how}. Its content was not stored: it is too large, or not text.</Empty>;
+  if (!lines) return <Empty>Loading</Empty>;
+  return lines.length ? <DiffView lines={lines} /> : <Empty>The content did not change, or the file is empty.</Empty>;
 }
 
 const PICTURE = /\.(png|jpe?g|gif|webp|svg)$/i;
@@ -152,7 +152,7 @@ export function FileView({ session, path }: { session: string; path: string }) {
       }
       const head = await data.slice(0, PREVIEW).text();
       const more = data.size > PREVIEW ? `\n… ${bytes(data.size - PREVIEW)} more` : "";
-      setText(head.includes("\0") ? `${bytes(data.size)} that are not text` : head + more);
+      setText(head.includes("\0") ? `Binary file, ${bytes(data.size)}` : head + more);
     });
     return () => URL.revokeObjectURL(url);
   }, [session, path]);
@@ -166,7 +166,7 @@ export function FileView({ session, path }: { session: string; path: string }) {
       {picture ? (
         <img class="preview" src={picture} alt={path} />
       ) : text === null ? (
-        <Empty>Reading</Empty>
+        <Empty>Loading</Empty>
       ) : (
         <pre class="preview" tabIndex={0}>
           {text}

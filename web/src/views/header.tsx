@@ -18,7 +18,7 @@ const CONNECTION = {
   connecting: "Connecting",
   live: "",
   waiting: "No connection. Trying again; nothing is lost.",
-  refused: "The server refused. Reload the page.",
+  refused: "The server refused the connection. Reload the page.",
 };
 
 export function Header({ view }: { view: View | null }) {

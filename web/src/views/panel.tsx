@@ -69,12 +69,12 @@ function SentPane({ view }: { view: View }) {
       gone = true;
     };
   }, [view.id, changed]);
-  if (!sent) return <Empty>Looking</Empty>;
+  if (!sent) return <Empty>Loading</Empty>;
   return (
     <>
       <h3>What left this machine</h3>
       {sent.length === 0 ? (
-        <Empty>Nothing. The model, the code and the data are all here.</Empty>
+        <Empty>Nothing. Model, code and data are all on this machine.</Empty>
       ) : (
         <table class="data sent">
           <thead>
@@ -84,10 +84,10 @@ function SentPane({ view }: { view: View }) {
                 times
               </th>
               <th scope="col" class="number">
-                out
+                sent
               </th>
               <th scope="col" class="number">
-                back
+                received
               </th>
             </tr>
           </thead>

@@ -32,16 +32,16 @@ function decideTop(verdict: "allow" | "deny", scope: "once" | "session"): void {
 }
 
 export const SHORTCUTS: Shortcut[] = [
-  { keys: "Enter", what: "Send the message; Shift and Enter begins a new line" },
-  { keys: "Escape", what: "Stop what runs, or close what is open" },
+  { keys: "Enter", what: "Send the message; Shift+Enter starts a new line" },
+  { keys: "Escape", what: "Stop the agent or the running cell, or close what is open" },
   { keys: "Alt+M", what: "Write a message", run: focusComposer },
   { keys: "Alt+A", what: "Allow once", run: () => decideTop("allow", "once") },
   { keys: "Alt+S", what: "Allow in this session", run: () => decideTop("allow", "session") },
   { keys: "Alt+X", what: "Deny", run: () => decideTop("deny", "once") },
   { keys: "Alt+Z", what: "Undo the last cell", run: () => void (!busy.value && undo()) },
   { keys: "Alt+Y", what: "Redo", run: () => void (!busy.value && redo()) },
-  { keys: "Alt+ArrowUp", what: "The cell before", run: () => step(-1) },
-  { keys: "Alt+ArrowDown", what: "The cell after", run: () => step(1) },
+  { keys: "Alt+ArrowUp", what: "Previous cell", run: () => step(-1) },
+  { keys: "Alt+ArrowDown", what: "Next cell", run: () => step(1) },
   { keys: "Alt+1", what: "Timeline", run: () => show("timeline") },
   { keys: "Alt+2", what: "Variables", run: () => show("variables") },
   { keys: "Alt+3", what: "Files", run: () => show("files") },
@@ -49,7 +49,7 @@ export const SHORTCUTS: Shortcut[] = [
   { keys: "Alt+I", what: "Show or hide the side panel", run: () => (panelOpen.value = !panelOpen.value) },
   { keys: "Alt+K", what: "Search sessions", run: focusSearch },
   { keys: "Alt+N", what: "New session", run: () => go(null) },
-  { keys: "Alt+H", what: "This list", run: () => (dialog.value = { type: "help" }) },
+  { keys: "Alt+H", what: "Show this list", run: () => (dialog.value = { type: "help" }) },
 ];
 
 function focusSearch(): void {

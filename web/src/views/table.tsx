@@ -27,7 +27,7 @@ export function TableView({ session, name }: { session: string; name: string }) 
     const timer = setTimeout(() => setQuery({ ...query, filter: words, offset: 0 }), TYPING_MS);
     return () => clearTimeout(timer);
   }, [words]);
-  if (!page) return <Empty>Reading {name}</Empty>;
+  if (!page) return <Empty>Loading {name}</Empty>;
   const sortBy = (column: string) => {
     const again = query.sort === column;
     if (again && query.descending) setQuery({ ...query, sort: "", descending: false, offset: 0 });

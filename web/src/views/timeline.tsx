@@ -123,7 +123,7 @@ function MomentView({ view, cell }: { view: View; cell: number }) {
         <ul class="then">
           {[...then.variables.values()].map((one) => (
             <li key={one.name}>
-              <code>{one.name}</code> <span class="muted">{one.shape || `of cell ${one.cell}`}</span>
+              <code>{one.name}</code> <span class="muted">{one.shape || `set by cell ${one.cell}`}</span>
             </li>
           ))}
         </ul>

@@ -20,7 +20,7 @@ export function VariablesPane({ view }: { view: View }) {
       gone = true;
     };
   }, [view.id, changed]);
-  if (variables === null) return <Empty>Looking</Empty>;
+  if (variables === null) return <Empty>Loading</Empty>;
   const shown = variables.filter((one) => !HIDDEN.has(one.type));
   if (!shown.length) return <Empty>No variables yet. What cells define stays here from one message to the next.</Empty>;
   return (

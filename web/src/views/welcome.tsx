@@ -7,7 +7,7 @@ import { Composer } from "./composer.tsx";
 const POINTS = [
   ["It works in Python", "The agent writes cells and runs them in a sandbox on this machine. Variables and files stay between messages."],
   ["Everything can be undone", "Each cell is a point on the timeline. Go back to any of them, or branch and compare."],
-  ["You decide what leaves", "What reaches outside waits for your approval, and is listed under Sent."],
+  ["You decide what leaves", "Requests to the outside wait for your approval and are listed under Sent."],
 ] as const;
 
 export function Welcome() {

@@ -22,10 +22,11 @@ from pinfold.app.config.schema import NAMED, Config
 from pinfold.app.config.settings import all_keys, config_file
 from pinfold.app.errors import ConfigError
 from pinfold.app.models.session_models import uv_path
+from pinfold.app.ownership.cleanup import clean_up
 from pinfold.app.ownership.warm_helper import running_helper
 from pinfold.app.paths import cache_dir, config_dir, data_dir, state_dir
 from pinfold.app.session.environment import environment_status
-from pinfold.app.storage.session_store import SessionStore, clean_up
+from pinfold.app.storage.session_store import SessionStore
 from pinfold.app.trust.project_files import instructions, read_project_files
 from pinfold.app.trust.workspace_trust import trust_status
 from pinfold.events import PinfoldError

@@ -1,4 +1,4 @@
-"""Which process owns a session: the owner's socket, the daemon, the warm helper."""
+"""Which process owns a session: the owner's socket, the daemon, the warm helper; what killed processes left."""
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
@@ -6,6 +6,7 @@ from pinfold.app.lazy_names import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pinfold.app.ownership.cleanup import clean_up
     from pinfold.app.ownership.daemon import (
         Daemon,
         RunningServer,

@@ -77,6 +77,11 @@ def fill_from_past(options: Options, past: SessionOpened | None, kept: Path | No
     return replace(options, workspace=workspace, mode=mode, sandbox=sandbox, data=data, mounts=mounts)
 
 
+def past_model(past: SessionOpened | None, options: Options) -> str:
+    """Return the session's model, or the configured one for a session that `pinfold exec` began without any."""
+    return (past.model if past else "") or options.toolbox.loaded.config.model.name or ""
+
+
 def _resolve_piped_input(path: Path, kept: Path | None) -> Path:
     """Prefer the session's own copy of piped input: a fork has one, and its parent's may be gone."""
     if kept is None or path.parent.name != input_of(kept).name:

@@ -23,6 +23,7 @@ from pinfold.app.session.build_session import (
     build_spec,
     fill_from_past,
     opened_event,
+    past_model,
     report_restored,
     resolve_sandbox,
     start_servers,
@@ -292,7 +293,7 @@ async def open_session(folder: Path | None, session: SessionId, options: Options
         options = fill_from_past(options, past, folder)
         resolved = await resolve_sandbox(options, folder, ends)
         spec = build_spec(options, resolved, log)
-        asked = select_models(options.model, past.model if past else "", entries, options.calling)
+        asked = select_models(options.model, past_model(past, options), entries, options.calling)
         switching = ModelSwitcher(asked, options)
         ends.push_async_callback(switching.close)
         async with background() as tasks:

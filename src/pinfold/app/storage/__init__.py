@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         SessionTree,
         build_session_tree,
         claim,
-        clean_up,
         list_nodes,
     )
 

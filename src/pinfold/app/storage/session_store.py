@@ -1,4 +1,4 @@
-"""The sessions on this machine: find, list, read and remove them; their tree of forks; leftovers of killed processes.
+"""The sessions on this machine: find, list, read and remove them; their tree of forks.
 
 A session has one owner. The kernel releases the owner's lock when its process ends, however it ends.
 """
@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
@@ -20,14 +20,13 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from pinfold.app.errors import NoSuchSession, SessionBusy
-from pinfold.app.paths import cache_dir, data_dir, explain_errors, forget_scratch, private_dir, up_dir, warm_dir
+from pinfold.app.paths import data_dir, explain_errors, forget_scratch, private_dir
 from pinfold.app.session.notes import forget_conversations, search_conversations
 from pinfold.app.session.options import IMPORTED
 from pinfold.engine import fold
 from pinfold.events import ActionId, ActionStarted, Entry, SessionId, new_session_id
 from pinfold.log import Damage, Log, LogUnreadable, Match, Place, Summary, import_file, log_version, matches, summarise
-from pinfold.sandbox.environment import find_unfinished
-from pinfold.sandbox.kernel.folders import in_use, remove_folder
+from pinfold.sandbox.kernel.folders import remove_folder
 from pinfold.text import first_line, presentable_line
 
 _LOCK = "owner.lock"
@@ -220,7 +219,7 @@ class SessionStore:
         if name == "last":
             if not everything:
                 raise NoSuchSession("there are no sessions yet; `pinfold` begins one")
-            matches = [everything[0][0]]
+            matches = [_last_used(everything)]
         else:
             by_title = [folder for folder, summary, _ in everything if summary.named and summary.title == name]
             matches = by_title or [one for one, *_ in everything if len(name) >= 3 and one.name.startswith(name)]
@@ -233,11 +232,11 @@ class SessionStore:
 
     def last_in(self, workspace: Path) -> SessionId:
         """The session used last in this folder. Raises NoSuchSession."""
-        found = next((one.name for one, summary, _ in self.summaries() if summary.workspace == str(workspace)), None)
-        if found is None:
+        here = [about for about in self.summaries() if about[1].workspace == str(workspace)]
+        if not here:
             hint = "`pinfold` begins one, and `pinfold sessions` lists those elsewhere"
             raise NoSuchSession(f"no session has worked in {workspace} yet; {hint}")
-        return SessionId(found)
+        return SessionId(_last_used(here).name)
 
     @contextlib.contextmanager
     def hold_name_lock(self) -> Generator[None]:
@@ -247,6 +246,20 @@ class SessionStore:
             yield
 
     def remove(self, session: SessionId) -> None:
+        """Raises SessionBusy."""
+        for _ in self.remove_all([session]):
+            pass
+
+    def remove_all(self, sessions: Iterable[SessionId]) -> Iterator[SessionId]:
+        """Yield each session once it is removed. Raises SessionBusy."""
+        try:
+            for session in sessions:
+                self._remove_folder(session)
+                yield session
+        finally:
+            self._remove_unused_contents()
+
+    def _remove_folder(self, session: SessionId) -> None:
         folder = self.root / session
         held = claim(folder)
         if held is None:
@@ -257,21 +270,21 @@ class SessionStore:
         remove_folder(doomed)
         forget_scratch(session)
         forget_conversations([session])
-        self._remove_unused_contents()
 
-    def _remove_unused_contents(self) -> None:
-        """Remove stored file contents of workspaces that no session uses any more."""
+    def _remove_unused_contents(self) -> dict[str, Path]:
+        """Remove stored file contents of workspaces that no session uses any more.
+
+        Returns the contents that are used, by the name of each session that uses them.
+        """
         from pinfold.sandbox.file_history.shared_contents import LINK, remove_shared_contents
 
-        used: set[Path] = set()
+        used: dict[str, Path] = {}
         for link in self.root.glob(f"*/state/files/{LINK}"):
             with contextlib.suppress(FileNotFoundError):  # its session is being removed too
-                used.add(link.resolve())
-        for folder in {one.resolve() for one in self._find_contents()} - used:
+                used[link.parents[2].name] = link.resolve()
+        for folder in {one.resolve() for one in (self.root.parent / "contents").glob("*")}.difference(used.values()):
             remove_shared_contents(folder)
-
-    def _find_contents(self) -> list[Path]:
-        return [*(self.root.parent / "contents").glob("*")]
+        return used
 
     def collect(self, *, keep_days: float, quota_bytes: float) -> list[StoredSession]:
         """Remove sessions that are too old, then the oldest until the rest fits. Returns what was removed.
@@ -280,19 +293,21 @@ class SessionStore:
         """
         for leftover in self.find_unfinished():
             remove_folder(leftover)
-        self._remove_unused_contents()
+        contents = self._remove_unused_contents()
         oldest_kept = (datetime.now(UTC) - timedelta(days=min(keep_days, _DAYS))).strftime(_TIME)
         everything = self.sessions()
-        shared = sum(map(_size, self._find_contents()))
-        total = shared + sum(item.size for item in everything)
+        total = sum(item.size for item in everything) + sum(map(_size, {*contents.values()}))
         gone: list[StoredSession] = []
         for item in reversed(everything):
             if item.owner is None and item.readable and (item.summary.last < oldest_kept or total > quota_bytes):
                 with contextlib.suppress(SessionBusy):
-                    self.remove(item.id)
-                    was, shared = shared, sum(map(_size, self._find_contents()))
-                    total -= item.size + was - shared
+                    self._remove_folder(item.id)
                     gone.append(item)
+                    total -= item.size
+                    used = contents.pop(item.id, None)
+                    if used is not None and used not in contents.values():
+                        total -= _size(used)
+        self._remove_unused_contents()
         return gone
 
     def find_unfinished(self) -> list[Path]:
@@ -327,6 +342,11 @@ class SessionStore:
             on_failure.callback(remove_folder, partial)
             yield partial
             on_failure.pop_all()
+
+
+def _last_used(summaries: Sequence[tuple[Path, Summary, bool]]) -> Path:
+    """Return the first folder, but that of a fork nobody has opened only if there is no other."""
+    return min(summaries, key=lambda about: about[1].is_unopened_fork)[0]
 
 
 class SessionNode(Summary, frozen=True, kw_only=True):
@@ -418,32 +438,3 @@ def list_folder(workspace: Path) -> list[str]:
     if len(entries) > _LISTED:
         names.append(f"  and {len(entries) - _LISTED:,} more")
     return names or ["  (empty)"]
-
-
-def clean_up(*, dry_run: bool) -> Iterator[tuple[str, str]]:
-    """Remove leftovers that no live process uses. Yield kind and name of each that was removed, or would be."""
-    from pinfold.sandbox.kernel.processes import sweep_leftovers
-
-    yield from sweep_leftovers(dry_run=dry_run)
-    for kind, path in _find_leftovers(SessionStore()):
-        if not dry_run:
-            if kind == "socket":
-                path.unlink(missing_ok=True)
-            else:
-                remove_folder(path)
-        yield kind, str(path)
-
-
-def _find_leftovers(store: SessionStore) -> Iterator[tuple[str, Path]]:
-    sockets = [*store.root.glob("s_*/owner.sock"), *up_dir().glob("*.sock"), *warm_dir().glob("*.sock")]
-    for socket in sorted(sockets):
-        if holder_of(socket.parent) is None:
-            yield "socket", socket
-    for folder in store.find_unfinished():
-        yield "unfinished session", folder
-    for folder in sorted((cache_dir() / "scratch").glob("s_*")):
-        # The scratch folder of an existing session is its workspace; it is removed with the session.
-        if not store.folder_of(SessionId(folder.name)).exists() and not in_use(folder):
-            yield "scratch folder", folder
-    for folder in find_unfinished():
-        yield "unfinished environment", folder

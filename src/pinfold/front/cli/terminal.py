@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import termios
@@ -15,10 +14,9 @@ import anyio
 import click
 
 from pinfold.events import Json, plain_json
+from pinfold.front.cli.signals import receive_stop_signals
 from pinfold.front.progress import say
 from pinfold.text import presentable_line
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def is_closed(stream: TextIO | None) -> bool:
@@ -86,7 +84,7 @@ def confirm(question: str, look: str = "look at it first", *, yes: bool) -> None
 
 async def set_on_signal(stopping: anyio.Event, words: str) -> None:
     """On the first Ctrl-C print `words` and set the event; on the second leave at once."""
-    with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+    with receive_stop_signals() as signals:
         async for _ in signals:
             if stopping.is_set():
                 raise KeyboardInterrupt

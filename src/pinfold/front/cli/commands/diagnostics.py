@@ -21,7 +21,7 @@ from pinfold.app import current_folder
 from pinfold.app.diagnostics import Health, SystemMap, build_system_map, run_checks
 from pinfold.app.diagnostics.health import LIMIT_S
 from pinfold.app.diagnostics.system_map import plain
-from pinfold.app.storage import clean_up
+from pinfold.app.ownership import clean_up
 from pinfold.app.storage.exports import Target
 from pinfold.front.cli.terminal import show
 from pinfold.front.flags import MORE_THAN_0, PATH

@@ -37,7 +37,7 @@ from pinfold.app import (
 from pinfold.app.models import CallOptions, is_usable
 from pinfold.app.session import packages_to_build, read_schema
 from pinfold.events import Command, Delta, Entry, Event, Say, SessionId
-from pinfold.front.cli.terminal import STOP_SIGNALS
+from pinfold.front.cli.signals import receive_stop_signals
 from pinfold.front.cli.turn_streams import JsonLines, Plain, Streams, TurnInput, prompt_from, show_notice
 from pinfold.front.flags import PATH, Flags, flags_of, from_options, mount_settings, turn_options
 from pinfold.front.progress import Spinner, say
@@ -229,7 +229,7 @@ async def stop_on_signal(
     link: Link, target: events.TurnId | events.ActionId | None, spinner: Spinner | None = None
 ) -> None:
     """Interrupt the turn on Ctrl-C, which keeps its state; leave on a second Ctrl-C, or if the turn does not stop."""
-    with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+    with receive_stop_signals() as signals:
         await anext(signals)
         if spinner:
             spinner.clear()
@@ -265,6 +265,6 @@ async def _run_race(options: Options, prompt: str, store: SessionStore | None, g
 
 
 async def _leave_on_signal() -> None:
-    with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+    with receive_stop_signals() as signals:
         await anext(signals)
     raise KeyboardInterrupt

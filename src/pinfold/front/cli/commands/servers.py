@@ -28,7 +28,8 @@ from pinfold.app.clients import ClientSessions, OpenTerms, ServedSessions, read_
 from pinfold.app.ownership.daemon import IDLE_S, POOL
 from pinfold.events import Json, new_session_id
 from pinfold.front.cli.commands.run import with_model
-from pinfold.front.cli.terminal import STOP_SIGNALS, show, start_in_background, tell
+from pinfold.front.cli.signals import receive_stop_signals
+from pinfold.front.cli.terminal import show, start_in_background, tell
 from pinfold.front.flags import MORE_THAN_0, PATH, Flags, access_options, flags_of, mount_settings, session_options
 
 
@@ -63,7 +64,7 @@ def up_command(what: str | None, session: str | None, idle: float, pool: int, as
 
 async def _serve_until_signal(up: ownership.Daemon) -> None:
     async def stop_on_signal() -> None:
-        with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+        with receive_stop_signals() as signals:
             await anext(signals)
             up.stop()
             await anext(signals)

@@ -146,8 +146,7 @@ def search(words: tuple[str, ...], as_json: bool, exact: bool) -> int:
 def rm(sessions: tuple[str, ...]) -> None:
     """Delete sessions with everything they stored."""
     store = SessionStore()
-    for found in dict.fromkeys(store.find(name)[0] for name in sessions):
-        store.remove(found)
+    for found in store.remove_all(dict.fromkeys([store.find(name)[0] for name in sessions])):
         tell(f"removed {found}")
 
 

@@ -1,0 +1,36 @@
+"""Ctrl-C, and the signals that have the same effect."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+from types import FrameType
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def interrupt_on_stop_signals() -> None:
+    """Have them all interrupt the command as Ctrl-C does, so that sessions are closed. Ignored signals stay ignored."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    on_ctrl_c = signal.getsignal(signal.SIGINT)  # asyncio sets one that cancels the main task
+    (on_ctrl_c if callable(on_ctrl_c) else signal.default_int_handler)(number, frame)
+
+
+@contextmanager
+def receive_stop_signals() -> Generator[AsyncIterator[signal.Signals]]:
+    """Receive them within the block, instead of a KeyboardInterrupt."""
+    import anyio  # not needed for `pinfold --help`
+
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    try:
+        with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+            yield signals
+    finally:
+        for number, handler in before.items():  # asyncio would let them end the process at once
+            signal.signal(number, handler)
