@@ -361,5 +361,5 @@ async def test_where_there_is_no_way_out_asking_for_one_is_refused(name: str, wo
     provider = provider_named(name)
     assert not provider.capabilities.egress
     assert JAILED.capabilities.egress
-    with pytest.raises(NotSupported, match="no session a way out"):
+    with pytest.raises(NotSupported, match="cannot give a session access"):
         await provider.open(Spec(workspace=workspace, egress=folder / "p"))
