@@ -82,7 +82,9 @@ def test_a_projects_packages_are_added(env: Any, index: Index, workspace: Path) 
     assert json.loads(env("show", "--json").stdout)["packages"] == {"heron": "1.0", "nest": "1.0"}
 
 
-@pytest.mark.parametrize(("package", "words"), [("nosuch", "there is no package 'nosuch'"), ("../x", "is no package")])
+@pytest.mark.parametrize(
+    ("package", "words"), [("nosuch", "there is no package 'nosuch'"), ("../x", "is not a package name")]
+)
 def test_a_package_that_cannot_be_had_is_one_line_and_exit_2(env: Any, package: str, words: str) -> None:
     done = env("build", "--package", package)
     assert (done.returncode, done.stdout) == (2, "")
@@ -93,7 +95,7 @@ def test_a_package_that_cannot_be_had_is_one_line_and_exit_2(env: Any, package: 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[sandbox]\npackages = ['a b']", "sandbox.packages: 'a b' is no package"),
+        ("[sandbox]\npackages = ['a b']", "sandbox.packages: 'a b' is not a package name"),
         ("[sandbox]\npackages = 'numpy'", "sandbox.packages: Expected `array`"),
         ("[sandbox]\npython = 'python3'", "sandbox.python: the Python 'python3' must be named by its whole path"),
         ("[sandbox]\npython = '/nowhere'", "sandbox.python: the Python /nowhere does not exist"),

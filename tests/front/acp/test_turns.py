@@ -73,7 +73,7 @@ async def test_pictures_go_both_ways(workspace: Path) -> None:
         (shown,) = editor.calls()
         pictures = [one["content"] for one in shown["content"] if one.get("content", {}).get("type") == "image"]
         assert [base64.b64decode(one["data"]) for one in pictures] == [PNG]
-        with pytest.raises(RequestError, match="no picture a model can look at"):
+        with pytest.raises(RequestError, match="a model cannot look at"):
             await editor.prompt(wire.ImageContentBlock(type="image", data="aGVsbG8=", mime_type="image/png"))
 
 

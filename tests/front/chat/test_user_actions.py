@@ -108,7 +108,7 @@ def test_more_is_added_to_a_session_that_goes_on(start: Start, workspace: Path, 
     terminal.enter("/add /etc")
     terminal.wait("/etc cannot be mounted")
     terminal.enter(f"/add {workspace}")
-    terminal.wait("already; leave out")
+    terminal.wait("is part of the workspace")
     terminal.enter("go on")
     terminal.wait("all over")
     terminal.wait("    42")

@@ -84,7 +84,7 @@ def picture_kind(data: bytes, what: str = "what was sent") -> str:
     kind = _kind(data)
     if kind is None or len(data) > LARGEST_PICTURE:
         limit = f"PNG, JPEG, GIF and WebP up to {LARGEST_PICTURE >> 20} MB"
-        raise ConfigError(f"{what} is not a picture that a model can look at; models take {limit}")
+        raise ConfigError(f"a model cannot look at {what}; models take {limit}")
     return kind
 
 

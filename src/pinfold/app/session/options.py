@@ -144,7 +144,7 @@ def refuse_overlap(mounts: Iterable[Mount], workspace: Path) -> None:
     """Raise ConfigError for a mount that lies in the workspace or contains it."""
     for mount in mounts:
         if mount.path.is_relative_to(workspace):
-            raise ConfigError(f"{mount.path} is in the workspace {workspace} already; leave out --mount")
+            raise ConfigError(f"{mount.path} is part of the workspace {workspace} already and need not be mounted")
         if workspace.is_relative_to(mount.path):
             raise ConfigError(
                 f"{mount.path} cannot be mounted: it contains the workspace {workspace}; mount a smaller folder"
