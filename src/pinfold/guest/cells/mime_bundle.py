@@ -29,6 +29,8 @@ METHODS = (
     ("_repr_javascript_", "application/javascript"),
     ("_repr_pdf_", "application/pdf"),
 )
+PLAIN = (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
+"""Types that have no other form than text."""
 SAID_CHARS = 300
 TEXT_BYTES = 1 << 20
 """The most bytes of a value's or an error's text that leave the guest."""
@@ -59,6 +61,8 @@ def forms_of(value: object) -> Forms | None:
 
 def rich_forms(value: object) -> Forms:
     """Return the forms other than plain text; empty for most objects."""
+    if any(type(value) is kind for kind in PLAIN):
+        return {}
     try:
         if _is_of(value, "matplotlib.figure", "Figure"):
             picture = None if _is_empty(value) else _draw(value)
