@@ -104,7 +104,7 @@ def side_by_side(
 
 
 def calibrate(launcher: Launcher, script: list[dict[str, Any]] = WORK, times: int = 3) -> Span:
-    with tempfile.TemporaryDirectory(prefix="crash-crash-", ignore_cleanup_errors=True) as temporary:
+    with tempfile.TemporaryDirectory(prefix="crash-crash-") as temporary:
         ends: list[Ended] = []
         made: list[float] = []
         for number in range(times):
@@ -159,7 +159,7 @@ def storm(
 def kill_session(launcher: Launcher, span: Span, chance: random.Random, **orders: Any) -> Tally:
     """One session, killed and resumed until it is through."""
     tally = Tally()
-    with tempfile.TemporaryDirectory(prefix="crash-crash-", ignore_cleanup_errors=True) as temporary:
+    with tempfile.TemporaryDirectory(prefix="crash-crash-") as temporary:
         place = new_place(Path(temporary) / "place", WORK)
         acknowledged: list[Event] = []
         cut: set[str] = set()
@@ -240,7 +240,7 @@ def first_launches(servers: list[Forkserver], kills: int, seed: int, *, by_execu
 
 def _first_launch(first: Launcher, then: Launcher, kill_after_s: float, **orders: Any) -> Tally:
     tally = Tally()
-    with tempfile.TemporaryDirectory(prefix="crash-crash-", ignore_cleanup_errors=True) as temporary:
+    with tempfile.TemporaryDirectory(prefix="crash-crash-") as temporary:
         place = new_place(Path(temporary) / "place", TALK)
         ended = first.start(place, place.run(), **orders).until(kill_after_s)
         if not ended.killed:

@@ -68,6 +68,8 @@ class Place:
             "XDG_DATA_HOME": str(self.data),
             # Its own Python, so that nothing is said of an environment that is not built.
             "PINFOLD_SANDBOX_PYTHON": sys.executable,
+            # A helper would write into these folders while they are removed.
+            "PINFOLD_SANDBOX_WARM": "off",
             "XDG_STATE_HOME": str(self.root / "state"),
             "XDG_CONFIG_HOME": str(self.root / "config"),
             "XDG_CACHE_HOME": str(self.root / "cache"),

@@ -64,7 +64,8 @@ class Place:
 
     def environment(self) -> dict[str, str]:
         folders = {f"XDG_{name.upper()}_HOME": str(self.root / name) for name in ("data", "state", "config", "cache")}
-        return {**os.environ, **folders, "PINFOLD_SANDBOX_PYTHON": sys.executable}
+        # With the warm helper, the process that is killed would not own the session: the helper interrupts its cell.
+        return {**os.environ, **folders, "PINFOLD_SANDBOX_PYTHON": sys.executable, "PINFOLD_SANDBOX_WARM": "off"}
 
     def owner(self) -> list[str]:
         return [
