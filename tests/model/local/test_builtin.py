@@ -103,6 +103,12 @@ def is_gone(state: Path) -> bool:
     return not any(map(is_held, state.glob("models/*/server.lock")))
 
 
+def is_stopped(pid: int) -> bool:
+    """True if every thread is stopped."""
+    states = [(task / "stat").read_text().rpartition(") ")[2][0] for task in Path(f"/proc/{pid}/task").iterdir()]
+    return set(states) == {"T"}
+
+
 async def reply_of(model: BuiltinModel, request: Request) -> Reply:
     async with aclosing(model.stream(request)) as pieces:
         got = [piece async for piece in pieces]
@@ -221,6 +227,7 @@ async def test_one_that_does_not_answer_any_more_is_replaced(small: Path, llama:
     host = Host(_spec(small, llama), state, answer_s=1.0)
     first = await host.ready()
     os.kill(first.pid, signal.SIGSTOP)
+    await until(lambda: is_stopped(first.pid))  # on a busy machine its threads go on for a moment
     second = await host.ready()
     assert second.pid != first.pid
     host.release()

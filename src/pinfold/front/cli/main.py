@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from pinfold import __version__
-from pinfold.front.cli.signals import interrupt_on_stop_signals
 
 _NEW_OBJECTS = 10_000
 """Number of new objects after which the garbage collector runs."""
@@ -144,9 +143,12 @@ def run_command_line(args: list[str] | None = None) -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by a shell's `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
-    interrupt_on_stop_signals()
     if "_PINFOLD_COMPLETE" in os.environ:
         import_module("pinfold.front.cli.commands.completion")  # it registers a completion class
+    else:
+        from pinfold.front.cli.signals import interrupt_on_stop_signals  # completion loads nothing it does not need
+
+        interrupt_on_stop_signals()
     try:
         code = cli.main(args=args, prog_name="pinfold", standalone_mode=False)
         sys.stdout.flush()
