@@ -194,6 +194,7 @@ async def test_a_folder_with_endless_paths_and_closed_folders_can_be_opened_agai
         assert not (workspace / "a").exists()
 
 
+@pytest.mark.alone  # what other tests write meanwhile counts while the session's own growth is estimated
 async def test_in_a_large_workspace_a_large_file_that_a_cell_adds_to_is_no_growth(workspace: Path) -> None:
     for number in range(FEW + 1):
         (workspace / str(number)).touch()
