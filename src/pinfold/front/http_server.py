@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import signal
 import socket
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ import uvicorn
 from msgspec import Struct
 from starlette.datastructures import Headers
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from pinfold.front.signals import STOP_SIGNALS
+
 _TICK_S = 1.0
 
 
@@ -25,7 +25,7 @@ class HttpServer(uvicorn.Server):
         self._stopping = anyio.Event()
 
     async def stop_on_signal(self) -> None:
-        with anyio.open_signal_receiver(*SIGNALS) as signals:
+        with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
             async for _ in signals:
                 self.should_exit = True
                 self._stopping.set()

@@ -146,7 +146,7 @@ def run_command_line(args: list[str] | None = None) -> None:
     if "_PINFOLD_COMPLETE" in os.environ:
         import_module("pinfold.front.cli.commands.completion")  # it registers a completion class
     else:
-        from pinfold.front.cli.signals import interrupt_on_stop_signals  # completion loads nothing it does not need
+        from pinfold.front.signals import interrupt_on_stop_signals  # completion loads nothing it does not need
 
         interrupt_on_stop_signals()
     try:

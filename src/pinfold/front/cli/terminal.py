@@ -14,8 +14,8 @@ import anyio
 import click
 
 from pinfold.events import Json, plain_json
-from pinfold.front.cli.signals import receive_stop_signals
 from pinfold.front.progress import say
+from pinfold.front.signals import receive_stop_signals
 from pinfold.text import presentable_line
 
 

@@ -37,10 +37,10 @@ from pinfold.app import (
 from pinfold.app.models import CallOptions, is_usable
 from pinfold.app.session import packages_to_build, read_schema
 from pinfold.events import Command, Delta, Entry, Event, Say, SessionId
-from pinfold.front.cli.signals import receive_stop_signals
 from pinfold.front.cli.turn_streams import JsonLines, Plain, Streams, TurnInput, prompt_from, show_notice
 from pinfold.front.flags import PATH, Flags, flags_of, from_options, mount_settings, turn_options
 from pinfold.front.progress import Spinner, say
+from pinfold.front.signals import receive_stop_signals
 
 _STOP_S = 10.0
 """How long a turn may take to stop after Ctrl-C."""

@@ -28,9 +28,9 @@ from pinfold.app.clients import ClientSessions, OpenTerms, ServedSessions, read_
 from pinfold.app.ownership.daemon import IDLE_S, POOL
 from pinfold.events import Json, new_session_id
 from pinfold.front.cli.commands.run import with_model
-from pinfold.front.cli.signals import receive_stop_signals
 from pinfold.front.cli.terminal import show, start_in_background, tell
 from pinfold.front.flags import MORE_THAN_0, PATH, Flags, access_options, flags_of, mount_settings, session_options
+from pinfold.front.signals import receive_stop_signals
 
 
 @click.command("up")
