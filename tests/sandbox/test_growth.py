@@ -194,17 +194,31 @@ async def test_a_folder_with_endless_paths_and_closed_folders_can_be_opened_agai
         assert not (workspace / "a").exists()
 
 
-@pytest.mark.alone  # what other tests write meanwhile counts while the session's own growth is estimated
-async def test_in_a_large_workspace_a_large_file_that_a_cell_adds_to_is_no_growth(workspace: Path) -> None:
+@pytest.fixture
+def large_workspace(workspace: Path) -> Path:
+    """A workspace with too many files to count before the first cell."""
     for number in range(FEW + 1):
         (workspace / str(number)).touch()
     with (workspace / "large").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, 3 * LIMIT)
-    async with opened(Namespaces(), workspace) as session:
+    return workspace
+
+
+@pytest.mark.alone  # what other tests write while the second cell runs would count as its own
+async def test_in_a_large_workspace_a_large_file_that_a_cell_adds_to_is_no_growth(large_workspace: Path) -> None:
+    elsewhere = str(large_workspace.parent / "of-another")
+    async with opened(Namespaces(), large_workspace) as session:
         for code in ("1", "open('large', 'ab').write(b'more'); open('new', 'wb').write(b'x')"):
+            await anyio.run_process(["fallocate", "-l", str(3 * LIMIT), elsewhere + str(len(code))])
             outcome = await session.run(code)
             assert outcome.status == "ok", outcome
         outcome = await session.run(BOMBS["a file in one go"] + "\nimport time; time.sleep(60)")
+        assert STOPPED in (outcome.error or ""), outcome
+
+
+async def test_in_a_large_workspace_a_new_file_with_an_old_date_is_growth(large_workspace: Path) -> None:
+    async with opened(Namespaces(), large_workspace) as session:
+        outcome = await session.run(BOMBS["a file in one go"] + "; os.utime('x', (0, 0))\nimport time; time.sleep(60)")
         assert STOPPED in (outcome.error or ""), outcome
 
 

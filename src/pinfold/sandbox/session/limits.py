@@ -138,6 +138,8 @@ FEW = 200
 """Up to this many files and folders, counting is faster than starting a thread."""
 SLACK = 1 << 20
 """How much a session over its limit may grow in one cell, so that it can still clean up."""
+STAMPS_LAG_S = 0.02
+"""How far the kernel's time stamps of files may be behind the clock."""
 _LONG = 200
 """Path length from which a file descriptor becomes the new base: a path may be longer than the kernel accepts."""
 _DESCRIPTORS = 100
@@ -152,7 +154,7 @@ class Count:
     """Folders that could not be opened."""
     is_whole: bool
     old: int = 0
-    """The part of `allocated` that was not written since the given moment."""
+    """The part of `allocated` in files that did not change since the given moment."""
 
 
 class Growth:
@@ -166,10 +168,9 @@ class Growth:
         self._disks = self._one_of_each_disk()
         self._set_limit()
         self._start: Count | None = None
-        self._since_s = time.time()
         self._took_s = 0.0
         self._counted_at = 0.0
-        self._runs = False
+        self._runs = self._has_changed = False
         self._body: int | None = None
         self._on_excess: Callable[[str], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -185,12 +186,19 @@ class Growth:
         return [*self._given, self._scratch] if self._scratch else self._given
 
     def _set_limit(self) -> None:
-        self._free_at_start = self._free_then = self._free()
+        self._mark_start()
+        self._free_then = self._free_at_start
         self.limit = self._limits.disk_bytes or max(SLACK, min(MOST_GROWTH, self._free_at_start // 2))
         self._allowed = self.limit
 
+    def _mark_start(self) -> None:
+        """Take this moment as the one that growth is estimated from, as long as nothing was counted."""
+        self._free_at_start = self._free()
+        self._since_s = time.time() - STAMPS_LAG_S
+
     def begin(self, body: int | None, scratch: str, on_excess: Callable[[str], None]) -> None:
         """Start watching a run of the process behind the pidfd `body`, which may have a private folder `scratch`."""
+        self._has_changed |= self._runs  # the last run did not get as far as `finish`
         self._body, self._runs = body, True
         if scratch != self._scratch:
             before, self._scratch = self._free(), scratch
@@ -202,6 +210,8 @@ class Growth:
                 self._free_then = self._free()
         self._allowed = max(self.limit, self._grown + SLACK) if self._grown > self.limit else self.limit
         self._held_before = self._held
+        if self._start is None and not self._has_changed:
+            self._mark_start()
         if self._timer is None:
             self._on_excess = on_excess
             self._start = count_usage(self._folders, most=FEW)
@@ -220,6 +230,7 @@ class Growth:
         self._runs = False
         if has_changed is False and len(self._folders) == 1:
             return None  # the fast path of most cells
+        self._has_changed = True
         if not self._is_due(has_changed=bool(has_changed)):
             return None
         await self.count()
@@ -261,7 +272,7 @@ class Growth:
                 assert count is not None
             lost = self._free_at_start - free
             if self._start is None:
-                # An estimate: files written since the start are new, but some may only have been appended to.
+                # An estimate: files changed since the start are new, but some may only have been appended to.
                 allocated = max(count.old, count.allocated - max(0, lost))
                 self._start = replace(count, allocated=allocated)
             grown, held = count.allocated - self._start.allocated, 0
@@ -306,7 +317,8 @@ def count_usage(
 ) -> Count | None:
     """Count what the folders hold. Returns None for more than `most` entries; not whole if it would last past `until`.
 
-    `before`: files last written before this time count as `old`.
+    `before`: files that last changed before this time count as `old`. A program can set the time of the last write, but
+    not that of the last change.
     """
     allocated = old = closed = seen = bases = 0
     with ExitStack() as held:
@@ -341,7 +353,7 @@ def count_usage(
                             # Divided among the hard links, so that another link is no growth.
                             share = found.st_blocks // (found.st_nlink or 1)
                             allocated += share
-                            old += share if found.st_mtime < before else 0
+                            old += share if found.st_ctime < before else 0
             finally:
                 os.close(fd)
             if most is not None and seen + len(waiting) > most:
