@@ -201,8 +201,10 @@ async def _closed_with_daemons(contender: Contender) -> tuple[float, list[int]]:
     live = await contender.open()
     try:
         await live.run(DAEMONS)
-        # gVisor's processes are not the machine's: there is nothing to look for.
-        daemons = marked(f"sleep\0{DAEMON_MARK}")
+        # A daemon that has just started may not have its command line yet; gVisor's are not this machine's processes.
+        begun = time.perf_counter()
+        while len(daemons := marked(f"sleep\0{DAEMON_MARK}")) < 5 and time.perf_counter() < begun + GONE_S:
+            pass
     finally:
         begun = time.perf_counter()
         await live.close()

@@ -39,6 +39,15 @@ async def test_what_the_libraries_set_aside_does_not_count_as_the_programs_memor
         assert "MemoryError" in ((await session.run("bytearray(600 << 20)")).error or "")
 
 
+async def test_sessions_count_no_references_to_the_libraries_they_share(data_python: Path, tmp_path: Path) -> None:
+    # A count would be written to the memory of the library, and a page that is written is no longer shared.
+    count = "import sys, pandas; [sys.getrefcount(it) == sys.getrefcount(None) for it in (pandas, pandas.DataFrame.sum, [])]"
+    async with open_session(tmp_path, Namespaces(data_python, pool=1)) as session:
+        if (await session.run("import sys; sys.version_info >= (3, 13)")).value != "True":
+            pytest.skip("this Python has no function for it")
+        assert (await session.run(count)).value == "[True, True, False]"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "fit",

@@ -99,14 +99,14 @@ def test_a_leaner_python_that_is_installed_goes_before_an_older_one_that_runs(
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
     assert choose_python() == running_python()
-    for name in ("pyenv/versions/3.12.9", "uv/cpython-3.12.11-linux-x86_64-gnu", "uv/cpython-3.13.0rc1-linux"):
+    for name in ("pyenv/versions/3.13.9", "uv/cpython-3.13.11-linux-x86_64-gnu", "uv/cpython-3.13.12rc1-linux"):
         folder = tmp_path / name / "bin"
         folder.mkdir(parents=True)
-        (folder / "python3.12").touch(0o755)
-    (tmp_path / "pyenv/versions/3.13.1").mkdir()  # unfinished
+        (folder / "python3.13").touch(0o755)
+    (tmp_path / "pyenv/versions/3.13.12").mkdir()  # unfinished
     chosen = choose_python()
-    if sys.version_info < (3, 12):
-        assert (chosen.version, "cpython-3.12.11" in str(chosen.base)) == ((3, 12, 11), True)
+    if sys.version_info < (3, 13):
+        assert (chosen.version, "cpython-3.13.11" in str(chosen.base)) == ((3, 13, 11), True)
     else:
         assert chosen == running_python()
 

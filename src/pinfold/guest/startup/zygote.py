@@ -6,6 +6,7 @@ and used a little, so that sessions share their memory. After that there is one 
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -15,7 +16,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from types import ModuleType
+from types import CoroutineType, FrameType, GeneratorType, ModuleType
 
 from ..cells import import_hooks, mime_bundle
 from ..cells.runner import seed_generators
@@ -126,12 +127,30 @@ def _freeze() -> None:
     gc.freeze()
 
 
+def _make_immortal() -> None:
+    """Exclude present objects from reference counting, where Python can (from 3.13), as counting writes to them too.
+
+    An object with the count of None is immortal: Python never changes the count (PEP 683).
+    """
+    set_count = getattr(ctypes.pythonapi, "_Py_SetRefcnt", None)  # what the documented macro Py_SET_REFCNT calls
+    if set_count is None:
+        return
+    set_count.argtypes, set_count.restype = (ctypes.py_object, ctypes.c_ssize_t), None
+    gc.unfreeze()  # frozen objects are not listed
+    found = {id(each): each for each in gc.get_objects()}
+    found |= {id(each): each for each in gc.get_referents(*found.values())}
+    for each in found.values():
+        if not isinstance(each, FrameType | GeneratorType | CoroutineType):  # those end
+            set_count(each, sys.getrefcount(None))
+
+
 def fitness() -> Request:
     threads = len(os.listdir("/proc/self/task"))
     return {} if threads == 1 else {"error": f"the zygote has {threads} threads and cannot be forked safely"}
 
 
 def warm() -> None:
+    """Import and use the libraries, and let sessions share what is loaded: half the memory of a session with pandas."""
     before = dict(os.environ)
     os.environ.update(QUIET)
     try:
@@ -146,6 +165,7 @@ def warm() -> None:
     finally:
         os.environ.clear()
         os.environ.update(before)
+    _make_immortal()
 
 
 def _use_pandas() -> None:

@@ -25,9 +25,9 @@ class EnvironmentFailed(SandboxUnavailable):
 
 
 OLDEST = (3, 11)
-LEAN = (3, 12)
-"""The first Python with immortal objects, which sessions share with the zygote: half the memory per session."""
-_INSTALLED = r"(?:cpython-)?3\.(12|13)\.(\d+)(?:-linux-.*)?"
+LEAN = (3, 13)
+"""The first Python in which the zygote can exclude objects from reference counting: half the memory per session."""
+_INSTALLED = r"(?:cpython-)?3\.13\.(\d+)(?:-linux-.*)?"
 """How pyenv and uv name a Python's folder."""
 _PROGRAM = r"python[0-9.]*t?d?|pypy[0-9.]*"
 ANSWER_S = 20.0
@@ -97,12 +97,12 @@ def _find_installed(machine: str) -> list[Interpreter]:
         f"{os.environ.get('PYENV_ROOT') or f'{home}/.pyenv'}/versions",
         os.environ.get("UV_PYTHON_INSTALL_DIR") or f"{home}/.local/share/uv/python",
     )
-    paths = (path for folder in folders for path in Path(folder).glob("*/bin/python3.1[23]"))
+    paths = (path for folder in folders for path in Path(folder).glob("*/bin/python3.13"))
     found: list[Interpreter] = []
     for path in paths:
         match = re.fullmatch(_INSTALLED, path.parts[-3])
-        if match and path.name == f"python3.{match[1]}" and os.access(path, os.X_OK):
-            version = (3, int(match[1]), int(match[2]))
+        if match and os.access(path, os.X_OK):
+            version = (*LEAN, int(match[1]))
             fit = {"implementation": "cpython", "flags": "", "machine": machine}
             found.append(Interpreter(path=path, base=Path(os.path.realpath(path)), version=version, **fit))
     return found
