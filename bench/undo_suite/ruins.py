@@ -39,7 +39,7 @@ import pathlib
 written = pathlib.Path('data/new.txt').write_text('wrong')
 """
 AUTOMATIC = {
-    "a cell that cannot be interrupted": "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nwhile True: pass",
+    "a cell that cannot be interrupted": "sum(range(10**15))",
     "os._exit(1)": "import os\nos._exit(1)",
     "a segmentation fault through ctypes": "import ctypes\nctypes.string_at(0)",
     "an allocation of 20 GB, page by page": "import mmap\nheld = mmap.mmap(-1, 20 << 30)\nfor at in range(0, 20 << 30, 4096): held[at] = 1",
