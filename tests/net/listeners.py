@@ -141,11 +141,15 @@ async def world() -> AsyncGenerator[World]:
         made.port = server.sockets[0].getsockname()[1]
         return made
 
-    good = await place(GOOD, 0)
-    forbidden = [await place(address, good.port) for address in (EVIL, INSIDE, "127.0.0.1", *_ipv6())]
-    elsewhere = await place(GOOD, 0)
     try:
-        yield World(good.port, elsewhere.port, good, [*forbidden, elsewhere])
+        with socket.socket() as reserved:
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reserved.bind(("", 0))  # a port that is free at every address, which no other program gets meanwhile
+            port = reserved.getsockname()[1]
+            good = await place(GOOD, port)
+            forbidden = [await place(address, port) for address in (EVIL, INSIDE, "127.0.0.1", *_ipv6())]
+        elsewhere = await place(GOOD, 0)
+        yield World(port, elsewhere.port, good, [*forbidden, elsewhere])
     finally:
         for server in servers:
             server.close()

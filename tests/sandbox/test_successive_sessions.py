@@ -100,11 +100,15 @@ def connect():
     with socket.socket(socket.AF_UNIX) as one: one.connect('\\0poison')
 folders = ('/tmp', '/dev/shm', '/var/tmp', '/run', '/', os.environ.get('TMPDIR', '/tmp'), os.path.expanduser('~'))
 umask = os.umask(0o22); os.umask(umask)
+def is_poisoned(path):
+    try:
+        with open(path) as file: return 'poison' in file.read()
+    except OSError: return False
 try: pids = [pid for pid in os.listdir('/proc') if pid.isdigit() and os.access(f'/proc/{pid}/cmdline', os.R_OK)]
 except OSError: pids = []
 found = dict(
     files=[folder for folder in folders if os.path.exists(folder + '/poison.py')],
-    start=[folder for folder in sys.path if os.path.exists(folder + '/sitecustomize.py') and 'poison' in open(folder + '/sitecustomize.py').read()],
+    start=[folder for folder in sys.path if is_poisoned(folder + '/sitecustomize.py')],
     marks=[where.__name__ for where in (builtins, sys, os) if hasattr(where, 'poison')],
     shared=ctypes.CDLL(None).shmget(4242, 4096, 0o666) >= 0,
     abstract=reached(connect),

@@ -162,7 +162,9 @@ class _Subprocesses:
     def _environment(self) -> dict[str, str]:
         """The guest's environment, with nothing from this process but PATH: no keys, no PYTHON*, no proxies."""
         private = str(self._scratch())
-        given = {"LANG": "C.UTF-8", "PATH": os.environ.get("PATH", PATH), "HOME": private, "TMPDIR": private}
+        # Many systems have no `python`; where there is one, it comes first.
+        path = f"{os.environ.get('PATH', PATH)}:{Path(self._python).parent}"
+        given = {"LANG": "C.UTF-8", "PATH": path, "HOME": private, "TMPDIR": private}
         return given if self._spec.site is None else {**given, "PINFOLD_SITE": str(self._spec.site)}
 
     def _scratch(self) -> Path:
