@@ -34,7 +34,8 @@ class Scene:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "VIRTUAL_ENV") if name in os.environ}
         own = {f"XDG_{name.upper()}_HOME": str(self.folder / name) for name in ("config", "data", "state", "cache")}
         paths = [str(_ROOT / "src"), str(_ROOT)]
-        return {**kept, **own, "PYTHONPATH": os.pathsep.join(paths), "TERM": "xterm-256color", **more}
+        own |= {"PYTHONPATH": os.pathsep.join(paths), "TERM": "xterm-256color", "PINFOLD_SANDBOX_WARM": "off"}
+        return {**kept, **own, **more}
 
 
 def on_a_terminal(scene: Scene, commands: Sequence[Sequence[str]], **environment: str) -> str:
