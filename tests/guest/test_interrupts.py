@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -15,10 +17,11 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def interrupts() -> Iterator[Interrupts]:
-    before = signal.getsignal(signal.SIGINT)
+    handler, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
     made = Interrupts(lambda: False)
     yield made
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, handler)
+    sys.unraisablehook = hook
 
 
 def begin(interrupts: Interrupts) -> None:
@@ -28,6 +31,13 @@ def begin(interrupts: Interrupts) -> None:
 
 def signalled() -> None:
     os.kill(os.getpid(), signal.SIGINT)
+
+
+class Dropping:
+    """What is raised while it is deleted, Python drops."""
+
+    def __del__(self) -> None:
+        signalled()
 
 
 def told(interrupts: Interrupts) -> None:
@@ -56,6 +66,26 @@ def test_an_interrupt_right_after_one_that_was_told_late_is_not_taken_for_it(int
     with pytest.raises(KeyboardInterrupt):
         signalled()
     told(interrupts)
+    begin(interrupts)
+    with pytest.raises(KeyboardInterrupt):
+        signalled()
+
+
+def test_an_interrupt_that_python_drops_is_raised_again(interrupts: Interrupts) -> None:
+    begin(interrupts)
+    Dropping()
+    with pytest.raises(KeyboardInterrupt):
+        threading.Event().wait(60)
+
+
+def test_what_is_told_of_a_dropped_interrupt_raises_and_the_next_interrupt_does_too(interrupts: Interrupts) -> None:
+    def drop_and_tell() -> None:
+        Dropping()
+        told(interrupts)
+
+    begin(interrupts)
+    with pytest.raises(KeyboardInterrupt):
+        drop_and_tell()
     begin(interrupts)
     with pytest.raises(KeyboardInterrupt):
         signalled()

@@ -152,6 +152,19 @@ async def test_an_interrupt_ends_the_wait_for_many_and_the_session_goes_on(sessi
             await in_step(session, host)
 
 
+async def test_calls_are_answered_after_an_interrupt_that_came_as_their_loop_began_to_listen(
+    session: Session, host: Host
+) -> None:
+    cut = (
+        "loop = asyncio.get_running_loop()\n"
+        "def cut(*_):\n    del loop.add_reader\n    raise KeyboardInterrupt\n"
+        "loop.add_reader = cut\nawait echo(1)"
+    )
+    outcome = await session.run(cut, on_call=host)
+    assert (outcome.error or "").endswith("KeyboardInterrupt\n")
+    assert await value(session, "(await echo(2))['n']", on_call=host) == "2"
+
+
 async def test_commands_run_for_one_call_while_others_are_answered(session: Session) -> None:
     assert isinstance(session, Resumable)
     ended = anyio.Event()

@@ -209,6 +209,12 @@ async def test_an_exception_with_a_slow_text_can_be_interrupted(session: Session
     assert (outcome.status, outcome.state_lost) == ("timeout", False)
 
 
+async def test_a_cell_is_interrupted_though_python_drops_what_is_raised_in_a_finalizer(session: Session) -> None:
+    await session.run("class Slow:\n    def __del__(self):\n        while True: pass")
+    outcome = await session.run("Slow()\nwhile True: pass", timeout_s=0.2)
+    assert (outcome.status, outcome.state_lost) == ("timeout", False)
+
+
 async def test_a_cell_that_ignored_interrupts_does_not_make_the_next_one_deaf(session: Session) -> None:
     await session.run("import signal\n_ = signal.signal(signal.SIGINT, signal.SIG_IGN)")
     outcome = await session.run("while True: pass", timeout_s=0.2)

@@ -75,14 +75,14 @@ class PendingCall:
         loop = get_running_loop()
         future = loop.create_future()
         self._futures.append(future)
-        _listen(loop, self._calls, 1)
         try:
+            _listen(loop, self._calls, future)
             await future
         except CancelledError:
             self._calls.drop(self._slot)
             raise
         finally:
-            _listen(loop, self._calls, -1)
+            _end_listening(loop, self._calls, future)
 
     def _on_answer(self) -> None:
         """Resolve the futures. Runs in the thread that received the answer."""
@@ -104,8 +104,8 @@ class PendingCall:
     __hash__ = object.__hash__  # `asyncio.gather` needs it
 
 
-_listening: dict[AbstractEventLoop, int] = {}
-"""How many calls are awaited in each loop."""
+_awaited: dict[AbstractEventLoop, set[Future[None]]] = {}
+"""The calls that are awaited in each loop."""
 
 
 def _resolve(future: Future[None]) -> None:
@@ -113,15 +113,22 @@ def _resolve(future: Future[None]) -> None:
         future.set_result(None)
 
 
-def _listen(loop: AbstractEventLoop, calls: Calls, more: int) -> None:
-    before = _listening.get(loop, 0)
-    _listening[loop] = before + more
-    if not before:
-        loop.add_reader(calls.channel.fd, calls.receive_pending)
+def _listen(loop: AbstractEventLoop, calls: Calls, future: Future[None]) -> None:
+    """Have the loop receive answers. An interrupt may cut this anywhere; the next call in the loop then repairs it."""
+    awaited = _awaited.setdefault(loop, set())
+    is_first = not awaited
+    awaited.add(future)
+    loop.add_reader(calls.channel.fd, calls.receive_pending)
+    if is_first:
         calls.receive_pending()  # answers that came before the loop listened
-    elif not _listening[loop]:
-        del _listening[loop]
+
+
+def _end_listening(loop: AbstractEventLoop, calls: Calls, future: Future[None]) -> None:
+    awaited = _awaited.get(loop, set())
+    awaited.discard(future)
+    if not awaited:
         loop.remove_reader(calls.channel.fd)
+        _awaited.pop(loop, None)
 
 
 class Found(list[str]):

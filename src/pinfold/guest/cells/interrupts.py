@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import signal
+import sys
+from _thread import get_ident, start_new_thread
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic as _now
+from time import sleep as _sleep
+
+TYPE_CHECKING = False  # importing `typing` would take a quarter of the start-up time
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 # The C module: the enums of `signal` take longer than a short cell does.
 _core = __import__("_signal")
 # Bound at import: a program may replace them.
 _sigmask, _BLOCK, _SETMASK = signal.pthread_sigmask, signal.SIG_BLOCK, signal.SIG_SETMASK
+_kill_thread = signal.pthread_kill
 _SIGNALS = signal.valid_signals()
 OWED_S = 1.0
 """How long to ignore the signal of an interrupt that a frame has announced: it may come after its request has ended."""
+REPEAT_S = 0.001
+"""How long after an interrupt that Python dropped it is raised again."""
 
 
 class Interrupts:
@@ -27,14 +38,20 @@ class Interrupts:
         self._armed = False
         self._held = False
         self._late = False
+        self._has_come = False
+        """True if the signal of this request's interrupt has come."""
         self._owed_until = 0.0
+        self._requests = 0
         self._asked = asked
         self._handler = self._on_signal
+        self._report = sys.unraisablehook
+        sys.unraisablehook = self._on_unraisable
 
     def begin(self) -> None:
         """Begin a new request: forget the last one, and take SIGINT back if the program installed its own handler."""
-        self._armed = self._held = self._late = False
+        self._armed = self._held = self._late = self._has_come = False
         self.fired = False
+        self._requests += 1
         if _core.getsignal(2) is not self._handler:
             _core.signal(2, self._handler)
 
@@ -66,9 +83,11 @@ class Interrupts:
         is_awaited = self._held and not self._late and not self.fired
         if is_awaited and _core.getsignal(2) is self._handler and 2 not in _core.sigpending():
             self._late = True
-            self._owed_until = _now() + OWED_S
+            if not self._has_come:
+                self._owed_until = _now() + OWED_S
 
     def _on_signal(self, _signum: int, frame: object) -> None:
+        self._has_come |= frame is not None
         if frame is not None and _now() < self._owed_until:
             self._owed_until = 0.0  # the announced one
         elif self._held:
@@ -76,6 +95,20 @@ class Interrupts:
         elif self._armed and not self.fired:
             self.fired = True
             raise KeyboardInterrupt
+
+    def _on_unraisable(self, dropped: UnraisableHookArgs) -> None:
+        """Repeat an interrupt that was raised in a finalizer or a weak reference's callback: Python drops it there."""
+        if self.fired and issubclass(dropped.exc_type, KeyboardInterrupt):
+            self.fired = False
+            with suppress(RuntimeError):  # no thread can be started: the user may interrupt once more
+                start_new_thread(self._repeat, (self._requests, get_ident()))
+        else:
+            self._report(dropped)
+
+    def _repeat(self, request: int, thread: int) -> None:
+        _sleep(REPEAT_S)
+        if request == self._requests and not self.fired:
+            _kill_thread(thread, signal.SIGINT)
 
 
 class Quiet:

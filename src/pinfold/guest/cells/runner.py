@@ -214,6 +214,8 @@ class Engine:
             if not task.done() and not loop.is_closed():
                 task.cancel()
                 loop.run_until_complete(asyncio.wait([task]))
+            if task.done() and not task.cancelled():
+                task.exception()  # an interrupt is reported already; asyncio would print it again
 
     def _show_value(self, value: object, source: str) -> bytes | None:
         text = None
