@@ -22,9 +22,12 @@ from pinfold.sandbox.environment import default_python
 # Looked up now: a test sees folders of its own only.
 DATA_PYTHON = os.environ.get("PINFOLD_TEST_DATA_PYTHON") or default_python()
 
-# A job in the background ignores Ctrl-C, and so would every program that a test starts in order to interrupt it.
+# A job in the background ignores Ctrl-C, one of `nohup` the end of its terminal, and so would every program that a
+# test starts in order to send it such a signal. A program does not inherit a handler: it gets the default.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
 LAWS = int(os.environ.get("PINFOLD_TEST_LAWS", "0"))
 """Laws are tried on examples drawn at random, and on this many times as many as they name."""

@@ -204,6 +204,20 @@ def test_a_reader_that_leaves_and_a_signal_end_it_without_a_word_too_many(start:
     assert "Traceback" not in said
 
 
+def test_a_command_under_nohup_outlives_its_terminal(start: Any, script: Any) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = start("run", "--json", "--model", script({"text": "late", "delay_s": 1}), "go")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    while json.loads(process.stdout.readline())["kind"] != "ModelCalled":
+        pass
+    process.send_signal(signal.SIGHUP)
+    rest, _ = process.communicate(timeout=45)
+    assert process.returncode == 0
+    assert json.loads(rest.splitlines()[-1])["kind"] == "TurnEnded"
+
+
 def test_closed_streams_are_no_streams(script: Any, workspace: Path) -> None:
     model = script({"text": "fine"})
     line = f'"$0" -m pinfold run -q --ephemeral --model {model} go'

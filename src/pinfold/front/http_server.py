@@ -12,7 +12,7 @@ import uvicorn
 from msgspec import Struct
 from starlette.datastructures import Headers
 
-from pinfold.front.signals import STOP_SIGNALS
+from pinfold.front.signals import stop_signals
 
 _TICK_S = 1.0
 
@@ -25,7 +25,7 @@ class HttpServer(uvicorn.Server):
         self._stopping = anyio.Event()
 
     async def stop_on_signal(self) -> None:
-        with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+        with anyio.open_signal_receiver(*stop_signals()) as signals:
             async for _ in signals:
                 self.should_exit = True
                 self._stopping.set()

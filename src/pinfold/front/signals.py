@@ -7,7 +7,11 @@ from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from types import FrameType
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+def stop_signals() -> list[signal.Signals]:
+    """Without SIGHUP under `nohup`, which ignores it so that the command outlives its terminal."""
+    has_hangup = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if has_hangup else [])]
 
 
 def interrupt_on_stop_signals() -> None:
@@ -27,9 +31,9 @@ def receive_stop_signals() -> Generator[AsyncIterator[signal.Signals]]:
     """Receive them within the block, instead of a KeyboardInterrupt."""
     import anyio  # not needed for `pinfold --help`
 
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    before = {number: signal.getsignal(number) for number in stop_signals()}
     try:
-        with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+        with anyio.open_signal_receiver(*before) as signals:
             yield signals
     finally:
         for number, handler in before.items():  # asyncio would let them end the process at once

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -39,6 +38,7 @@ from pinfold.front.acp.handshake import SIGN_IN, describe_agent, has_forms
 from pinfold.front.acp.session import EditorSession, command_in
 from pinfold.front.flags import Flags
 from pinfold.front.pages import title_of
+from pinfold.front.signals import stop_signals
 
 logger = logging.getLogger(__name__)
 _PAGE = 100
@@ -389,6 +389,6 @@ async def serve_editor(
 
 
 async def _cancel_on_signal(serving: anyio.CancelScope) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+    with anyio.open_signal_receiver(*stop_signals()) as signals:
         await anext(signals)
         serving.cancel()

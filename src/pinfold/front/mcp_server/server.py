@@ -41,7 +41,7 @@ from pinfold.front.http_server import (
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.exports import ExportingServer, Exports
 from pinfold.front.mcp_server.session_view import SessionView
-from pinfold.front.signals import STOP_SIGNALS
+from pinfold.front.signals import stop_signals
 
 PATH = "/mcp"
 PORT = 8484
@@ -117,7 +117,7 @@ async def serve_stdio(offer: Offer) -> None:
 
 
 async def _leave_on_signal(client_sessions: ClientSessions) -> None:
-    with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+    with anyio.open_signal_receiver(*stop_signals()) as signals:
         await anext(signals)
         await client_sessions.end()
         # A thread of the SDK waits for the client's next line and cannot be woken.
