@@ -34,7 +34,7 @@ def signalled() -> None:
 
 
 class Dropping:
-    """What is raised while it is deleted, Python drops."""
+    """Python drops an exception that is raised while one of these is deleted."""
 
     def __del__(self) -> None:
         signalled()
@@ -78,7 +78,7 @@ def test_an_interrupt_that_python_drops_is_raised_again(interrupts: Interrupts) 
         threading.Event().wait(60)
 
 
-def test_what_is_told_of_a_dropped_interrupt_raises_and_the_next_interrupt_does_too(interrupts: Interrupts) -> None:
+def test_an_announced_interrupt_that_python_drops_is_raised_and_the_next_one_too(interrupts: Interrupts) -> None:
     def drop_and_tell() -> None:
         Dropping()
         told(interrupts)

@@ -9,9 +9,11 @@ from types import FrameType
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Without SIGHUP under `nohup`, which ignores it so that the command outlives its terminal."""
-    has_hangup = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
-    return [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if has_hangup else [])]
+    """List the signals that end a command. SIGHUP is not one under `nohup`: the command outlives its terminal."""
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    return signals
 
 
 def interrupt_on_stop_signals() -> None:
